@@ -80,6 +80,9 @@ templates![
     "unit/unit.h",
 ];
 
+/// The page of a rank choice.
+pub const COMPRESSION_REPORT: &str = include_str!("report/compression.html.tera");
+
 /// The parts of the device prelude. Their braces would look like an engine's own: they are placed as they are.
 pub mod device {
     /// Asynchronous copies to shared memory.

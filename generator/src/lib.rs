@@ -26,6 +26,8 @@
 //! ```
 
 pub mod compile;
+#[cfg(feature = "compress")]
+pub mod compress;
 pub mod config;
 pub mod cost;
 pub mod embed;

@@ -27,6 +27,7 @@ mod lowering;
 mod memory;
 mod name;
 mod network;
+mod network_time;
 mod paper;
 mod prefetch;
 #[cfg(feature = "weights")]
@@ -42,10 +43,12 @@ mod variants;
 mod views;
 
 pub use arena::{Arena, Lifetime};
+pub(crate) use candidates::FusableReaders;
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
+pub(crate) use fold::FoldedNetwork;
 pub use graph::{Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
@@ -55,6 +58,7 @@ pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_w
 pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{LayerPlan, NetworkPlan, plan_network, plan_network_with};
+pub use network_time::{NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]

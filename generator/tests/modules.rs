@@ -27,6 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "render",
         &["cost", "gpu", "ir", "plan", "scheme", "sequence"],
     ),
+    ("compress", &["gpu", "ir", "plan"]),
     ("emit", &["plan", "render"]),
     ("compile", &["plan"]),
     (

@@ -50,7 +50,7 @@ pub use checkpoint::Checkpoint;
 pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
 pub use file::{PackedSection, pack};
-pub use matrix::NoConvergence;
+pub use matrix::{NoConvergence, product};
 pub use recipe::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 pub use resolve::{Factorization, Resolved, SlotValues, resolve};
 pub use tucker::TuckerFactors;

@@ -66,8 +66,12 @@ pub(crate) fn leading_singular_vectors(
     Ok(vectors)
 }
 
-/// The product of the row-major matrices `left` [rows, inner] and `right` [inner, columns].
-pub(crate) fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &[f64]) -> Vec<f64> {
+/// The product of the row-major matrices `left` [rows, inner] and `right` [inner, columns]. Its bits do not depend on the number of
+/// threads.
+///
+/// # Panics
+/// If a length is not that of its matrix.
+pub fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &[f64]) -> Vec<f64> {
     let mut result = vec![0.0; rows * columns];
     matmul(
         MatMut::from_row_major_slice_mut(&mut result, rows, columns),

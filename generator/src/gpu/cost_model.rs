@@ -229,6 +229,16 @@ constants! {
 }
 
 constants! {
+    /// What a launch takes in a network beyond its time when it is repeated (31 networks of 21 to 207 launches).
+    NetworkConstants {
+        /// The boundary to the predecessor kernel, which is another one, microseconds.
+        boundary_us = 0.43,
+        /// Reading the weights from DRAM instead of L2, in units of the time in which DRAM delivers them.
+        cold_weights = 1.37,
+    }
+}
+
+constants! {
     /// Constants of schemes that have few.
     OtherConstants {
         /// `depthwise`: a cache line that a load of a warp touches, in instructions of an SM.
@@ -307,6 +317,8 @@ groups! {
     input_stationary: InputStationaryConstants,
     /// Schemes with few constants.
     other: OtherConstants,
+    /// Launches of a network.
+    network: NetworkConstants,
 }
 
 /// How a tiled kernel computes products; kernels of a kind share the constants of the cost model.

@@ -38,6 +38,7 @@ use super::graph::TaskGraph;
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
+pub(crate) use next_factor::FusableReaders;
 
 impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.

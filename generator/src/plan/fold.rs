@@ -17,11 +17,26 @@ use crate::ir::{
     Network, OpId, OpKind, Problem, Prologue,
 };
 
+/// The tasks of a network, and its convolutions.
+pub(crate) struct FoldedNetwork {
+    /// The tasks.
+    pub graph: TaskGraph,
+    /// Each convolution with the ops that its tasks compute, in the order of the tasks.
+    pub layers: Vec<(OpId, LayerSpec)>,
+}
+
 impl TaskGraph {
     /// The tasks of a network.
     pub fn new(network: &Network) -> Self {
+        FoldedNetwork::new(network).graph
+    }
+}
+
+impl FoldedNetwork {
+    /// Folds a network.
+    pub(crate) fn new(network: &Network) -> Self {
         let consumers = network.consumers();
-        let mut graph = Self {
+        let mut graph = TaskGraph {
             values: network
                 .ops
                 .iter()
@@ -46,11 +61,15 @@ impl TaskGraph {
             views,
             copies,
             graph,
+            layers: Vec::new(),
         };
         for index in 0..network.ops.len() {
             folder.visit(OpId(index));
         }
-        folder.graph
+        Self {
+            graph: folder.graph,
+            layers: folder.layers,
+        }
     }
 }
 
@@ -64,6 +83,7 @@ struct Folder<'a> {
     views: Views<'a>,
     copies: Vec<ConcatCopy>,
     graph: TaskGraph,
+    layers: Vec<(OpId, LayerSpec)>,
 }
 
 /// A scale_shift that the convolutions that read it compute.
@@ -191,6 +211,7 @@ impl Folder<'_> {
             prologue: prologue.map(|prologue| prologue.scale_shift),
         };
         self.graph.push_layer(&spec, &values, &ops);
+        self.layers.push((id, spec));
     }
 
     fn linear(&mut self, id: OpId, linear: &Linear) {

@@ -238,13 +238,12 @@ impl TimeSource {
     /// predicted time of the tile that the planner would choose (which has the least measured time if the table has the problem).
     fn us(self, planner: &mut Planner, task: &Task) -> Option<f64> {
         let problem: &Problem = &task.problem;
-        let us = match self {
-            Self::Measured => planner.best_measured_us(problem),
-            Self::Predicted => {
-                let choice = planner.choose(&task.name, problem, None, None);
-                choice.ok().map(|choice| choice.predicted_us)
-            }
+        let choice = planner.choose(&task.name, problem, None, None).ok()?;
+        let repeated = match self {
+            Self::Measured => planner.best_measured_us(problem)?,
+            Self::Predicted => choice.predicted_us,
         };
-        us.filter(|us| us.is_finite())
+        let us = repeated + planner.in_network_us(problem, &choice);
+        us.is_finite().then_some(us)
     }
 }

@@ -29,7 +29,10 @@ struct VariantJson<'a> {
     arena_bytes: u64,
     /// Bytes of the arena if no memory were shared.
     arena_bytes_without_reuse: u64,
+    /// Sum of the launches, each repeated.
     predicted_us: f64,
+    /// Of the network as a whole.
+    network_us: f64,
     floor_us: f64,
     fp32_lanes_floor_us: f64,
     flops: u64,
@@ -161,6 +164,7 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
         arena_bytes: plan.arena_bytes,
         arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
         predicted_us: rounded(units().map(|unit| unit.predicted_us).sum()),
+        network_us: rounded(plan.network_us()),
         floor_us: rounded(units().map(|unit| unit.floor_us).sum()),
         fp32_lanes_floor_us: rounded(units().map(|unit| unit.fp32_lanes_floor_us).sum()),
         flops: units().map(|unit| unit.problem.flops()).sum(),

@@ -37,7 +37,7 @@ pub fn network_table(plan: &NetworkPlan) -> String {
         .map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
     let ops: Vec<_> = ops.collect();
     format!(
-        "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}",
+        "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}\nthe network as a whole: {:.2} us predicted\n",
         plan.name,
         plan.input,
         plan.output,
@@ -46,7 +46,8 @@ pub fn network_table(plan: &NetworkPlan) -> String {
         plan.arena_bytes as f64 / 1e6,
         plan.arena_bytes_without_reuse as f64 / 1e6,
         plan.weights.payload_bytes() as f64 / 1e6,
-        table(&ops, plan.gpu)
+        table(&ops, plan.gpu),
+        plan.network_us()
     )
 }
 

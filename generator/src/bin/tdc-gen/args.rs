@@ -6,6 +6,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::compile::Component;
+use tdc_generator::compress::Method;
+use tdc_generator::compress::loss::Criterion;
 use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
@@ -22,6 +24,7 @@ Examples:
   tdc-gen configs/resnet18.yaml --check              check whether generated/resnet18 is up to date
   tdc-gen configs/resnet18.yaml --gpu h200,rtx4090   kernels for both GPUs in one folder; the driver picks one when it loads the weights
   tdc-gen plan configs/resnet18.yaml --gpu a100      the plan for another GPU, with predicted times
+  tdc-gen compress configs/resnet18.yaml --weights resnet18.safetensors --latency-us 90 -o resnet18-90us.yaml
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
@@ -62,6 +65,8 @@ pub enum Command {
     Import(ImportArgs),
     /// Prints the plan: one row per launch with scheme, tile, occupancy and predicted time
     Plan(PlanArgs),
+    /// Chooses Tucker ranks by the latency of the generated code, and writes a config with them
+    Compress(CompressArgs),
     /// Packs weights from a checkpoint, or random ones, into the file that a generated network loads
     Pack(PackArgs),
     /// Runs the generated code and compares it with a float64 reference, on the emulated GPU or on a local one
@@ -258,6 +263,99 @@ pub struct ImportArgs {
         value_parser = clap::value_parser!(u32).range(1..),
     )]
     pub batch: Option<u32>,
+}
+
+/// Arguments of `compress`.
+#[derive(Debug, Args)]
+pub struct CompressArgs {
+    /// The network; Tucker ranks that it has are ignored
+    pub config: PathBuf,
+    /// A safetensors file with PyTorch's state-dict names [default: the weights of an ONNX file]
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Time of the network; the loss is minimised
+    #[arg(long, value_name = "US", value_parser = positive)]
+    pub latency_us: Option<f64>,
+    /// Times as fast as the dense network; the loss is minimised
+    #[arg(long, value_name = "FACTOR", value_parser = positive)]
+    pub speedup: Option<f64>,
+    /// Fraction of the operations to save, of convolutions and linear layers; the loss is minimised
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
+    pub flops_cut: Option<f64>,
+    /// Megabytes (10^6 bytes) of weights in fp32; the loss is minimised
+    #[arg(long, value_name = "MB", value_parser = positive)]
+    pub weights_mb: Option<f64>,
+    /// Loss of the network; the time is minimised
+    #[arg(long, value_name = "LOSS", value_parser = positive)]
+    pub loss: Option<f64>,
+    /// Largest loss of a layer
+    #[arg(long, value_name = "LOSS", value_parser = positive)]
+    pub layer_error: Option<f64>,
+    /// How ranks are chosen: `optimal`, by an exact search; `tdc`, as in section 6 of the TDC paper; `uniform`, the same fraction of
+    /// all channels
+    #[arg(long, value_name = "METHOD", default_value = "optimal", value_parser = choice(&Method::NAMES))]
+    pub method: Method,
+    /// How a layer's loss is computed: `bn-moments`, by the moments of its input that the network's BatchNorms imply; `weights`, by
+    /// the relative error of its weight
+    #[arg(long, value_name = "CRITERION", default_value = "bn-moments", value_parser = choice(&Criterion::NAMES))]
+    pub criterion: Criterion,
+    /// Ranks are multiples of this, or all channels
+    #[arg(long, value_name = "N", default_value = "8")]
+    pub step: NonZeroU32,
+    /// With `--method tdc`: a layer stays dense unless it saves this fraction of its time
+    #[arg(long, value_name = "FRACTION", default_value = "0.15", value_parser = fraction)]
+    pub theta: f64,
+    /// Layers that stay dense
+    #[arg(long, value_name = "LAYER,...", value_delimiter = ',')]
+    pub keep: Vec<String>,
+    /// The only layers that may be decomposed
+    #[arg(long, value_name = "LAYER,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Keep the ranks that the config has, and choose those of the other layers
+    #[arg(long)]
+    pub keep_ranks: bool,
+    /// The config to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write a report to this folder: report.html and report.json
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+    /// Points of the frontier of time and loss that a report, or a run without a budget, has
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub points: u32,
+    /// The GPU to choose for [default: h200]
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+    #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
+    pub input: Option<TensorShape>,
+    #[arg(
+        long,
+        help = help(Key::Batch),
+        value_name = value_name(Key::Batch),
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
+    pub batch: Option<u32>,
+    #[arg(
+        long,
+        help = help(Key::Precision),
+        value_name = value_name(Key::Precision),
+        value_parser = precision(),
+    )]
+    pub precision: Option<Precision>,
+}
+
+/// Parses a number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    let number = number.filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+/// Parses a number from 0 to 1, without 1.
+fn fraction(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    let number = number.filter(|number| (0.0..1.0).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1, without 1".to_owned())
 }
 
 /// Arguments of `pack`.

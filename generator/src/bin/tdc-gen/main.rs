@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod calibrate;
 mod compile;
+mod compress;
 mod config;
 mod failure;
 mod generate;
@@ -41,6 +42,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         None => generate::run(&cli.generate),
         Some(Command::Import(args)) => import::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Compress(args)) => compress::run(&args),
         Some(Command::Pack(args)) => pack::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Compile(args)) => compile::run(&args),

@@ -49,28 +49,20 @@ struct NextFusion {
 /// The tasks write the layer's output and, after it in each image, the factor's output. If no other task reads the layer's output, they
 /// write only the factor's.
 fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
-    let FusedFactors {
-        tasks: layer,
+    let readers = FusableReaders::new(graph, index)?;
+    let next_first = *readers.tasks.first()?;
+    let FusableReaders {
+        layer,
         whole,
         core_last,
-    } = fused_factors(graph, index)?;
-    let (core_last, layer_output) = (core_last?, whole.y);
-    let is_view_of_output = |value: &Value| {
-        value
-            .parent
-            .is_some_and(|(parent, _)| parent == layer_output)
-    };
-    let shares_memory =
-        graph.values[layer_output.0].parent.is_some() || graph.values.iter().any(is_view_of_output);
-    if layer_output == graph.output || shares_memory || whole.scheme.is_some() {
-        return None;
-    }
-    let next_first = (index..graph.tasks.len()).find(|&at| is_fusable_first(graph, &whole, at))?;
+        stores_layer_output,
+        ..
+    } = readers;
     let factor = &graph.tasks[next_first];
-    let reads = |task: &&Task| task.reads().any(|value| value == layer_output);
+    let layer_output = whole.y;
     let next = NextFactor {
         n: factor.problem.y().c,
-        stores_layer_output: graph.tasks.iter().filter(reads).count() > 1,
+        stores_layer_output,
     };
     let fuse = |task: Task| match task.problem {
         Problem::Tucker(tucker) => Some(Task {
@@ -98,6 +90,51 @@ fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
         whole: fuse(whole)?,
         core_last: fuse(core_last)?,
     })
+}
+
+/// A Tucker layer, and the first factors that can be fused with it.
+pub(crate) struct FusableReaders {
+    /// The layer's tasks.
+    layer: Range<usize>,
+    /// The complete layer.
+    whole: Task,
+    /// Core and last factor.
+    core_last: Task,
+    /// The tasks of the first factors, in order.
+    pub tasks: Vec<usize>,
+    /// Whether the layer's own output is stored too, because other tasks read it.
+    pub stores_layer_output: bool,
+}
+
+impl FusableReaders {
+    /// For the Tucker layer whose first task is at `index`; `None` under the conditions of [`next_fusion`].
+    pub(crate) fn new(graph: &TaskGraph, index: usize) -> Option<Self> {
+        let FusedFactors {
+            tasks: layer,
+            whole,
+            core_last,
+        } = fused_factors(graph, index)?;
+        let (core_last, layer_output) = (core_last?, whole.y);
+        let is_view_of_output = |value: &Value| {
+            value
+                .parent
+                .is_some_and(|(parent, _)| parent == layer_output)
+        };
+        let shares_memory = graph.values[layer_output.0].parent.is_some()
+            || graph.values.iter().any(is_view_of_output);
+        if layer_output == graph.output || shares_memory || whole.scheme.is_some() {
+            return None;
+        }
+        let tasks = (index..graph.tasks.len()).filter(|&at| is_fusable_first(graph, &whole, at));
+        let reads = |task: &&Task| task.reads().any(|value| value == layer_output);
+        Some(Self {
+            tasks: tasks.collect(),
+            stores_layer_output: graph.tasks.iter().filter(reads).count() > 1,
+            layer,
+            whole,
+            core_last,
+        })
+    }
 }
 
 /// Whether the task at `index` is a first factor that can be fused with `layer`: it belongs to another Tucker layer of the same precision,

@@ -1,0 +1,302 @@
+//! `tdc-gen compress`.
+
+use crate::args::CompressArgs;
+use crate::config::{Source, load};
+use crate::failure::Failure;
+use crate::inputs::{in_file, reject_overwriting};
+use crate::output::{note, print};
+use std::path::{Path, PathBuf};
+use tdc_generator::compress::loss::LossTable;
+use tdc_generator::compress::report::{Report, Series, page};
+use tdc_generator::compress::{
+    Budget, Choice, Compression, Form, Limit, Method, Scope, with_forms,
+};
+use tdc_generator::config::{Config, Overrides, yaml};
+use tdc_generator::emit::write_all_atomic;
+use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Targets};
+use tdc_generator::ir::{Network, OpId};
+use tdc_weights::Checkpoint;
+
+/// Chooses forms, prints them, and writes the config and the report.
+pub fn run(args: &CompressArgs) -> Result<(), Failure> {
+    let (html, json) = match &args.report {
+        Some(folder) => (
+            Some(folder.join("report.html")),
+            Some(folder.join("report.json")),
+        ),
+        None => (None, None),
+    };
+    let outputs = [args.out.as_ref(), html.as_ref(), json.as_ref()];
+    let inputs = std::iter::once(args.config.as_path()).chain(args.weights.as_deref());
+    reject_overwriting(inputs, outputs.into_iter().flatten().map(PathBuf::as_path))?;
+    let budgets = budgets(args);
+    if budgets.is_empty() && args.out.is_some() {
+        return Err(Failure::Input(
+            "a config can be written for a budget only; give one, such as --latency-us, or leave out -o for the frontier"
+                .to_owned(),
+        ));
+    }
+    let gpu = gpu(args)?;
+    let (network, checkpoint) = network(args)?;
+    check_names(args, &network)?;
+    let dense = with_forms(&network, all_layers(&network).map(|op| (op, Form::Dense)));
+    let progress = |layer: &str| note(format_args!("factorising {layer}"));
+    let step = args.step.get();
+    let losses = LossTable::new(&dense, &checkpoint, args.criterion, step, progress)
+        .map_err(|errors| in_file(args.weights.as_deref(), &errors))?;
+    let run = Run {
+        args,
+        network,
+        losses,
+        gpu,
+    };
+    let files = run.files(&budgets)?;
+    let mut written: Vec<(&Path, &[u8])> = Vec::new();
+    if let (Some(path), Some(config)) = (&args.out, &files.config) {
+        written.push((path, config.as_bytes()));
+    }
+    if let (Some(html), Some(json), Some((page, data))) = (&html, &json, &files.report) {
+        if let Some(folder) = &args.report {
+            std::fs::create_dir_all(folder).map_err(|error| Failure::in_file(folder, &[error]))?;
+        }
+        written.push((html, page.as_bytes()));
+        written.push((json, data.as_bytes()));
+    }
+    write_all_atomic(&written).map_err(Failure::input)?;
+    for (path, _) in written {
+        print(format_args!("wrote {}\n", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What is written.
+struct Files {
+    config: Option<String>,
+    /// Page and data.
+    report: Option<(String, String)>,
+}
+
+struct Run<'a> {
+    args: &'a CompressArgs,
+    /// As in the config.
+    network: Network,
+    losses: LossTable,
+    gpu: &'static Gpu,
+}
+
+impl Run<'_> {
+    fn files(&self, budgets: &[Budget]) -> Result<Files, Failure> {
+        let args = self.args;
+        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
+        let scope = Scope {
+            step: args.step.get(),
+            keep: args.keep.clone(),
+            only: args.only.clone(),
+            most_loss: args.layer_error,
+        };
+        let compression =
+            Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
+        let mut compression =
+            compression.map_err(|errors| Failure::in_file(&args.config, &errors))?;
+        let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
+        let dense = compression.dense_choice(&losses).map_err(planned)?;
+        print(format_args!("dense: {dense}\n"))?;
+        let own = self.own(&compression)?;
+        if let Some(own) = &own {
+            print(format_args!("ranks of the config: {own}\n"))?;
+        }
+        let limits = compression.limits(budgets, &dense);
+        let chosen = match limits.is_empty() {
+            true => None,
+            false => Some(self.chosen(&mut compression, &limits)?),
+        };
+        if let Some(choice) = &chosen {
+            for &(op, form) in &choice.forms {
+                let name = &self.network.op(op).name;
+                print(format_args!("  {name:<28} {form}\n"))?;
+            }
+            print(format_args!("chosen: {choice}\n"))?;
+        }
+        let frontier = match args.report.is_some() || chosen.is_none() {
+            true => self.frontier(&mut compression, &dense)?,
+            false => Vec::new(),
+        };
+        let report = match &args.report {
+            Some(_) => {
+                let choice = chosen.as_ref().unwrap_or(&dense);
+                let layers = compression
+                    .layer_reports(choice, &losses)
+                    .map_err(planned)?;
+                let mut series = vec![
+                    Series::new("optimal", &frontier),
+                    Series::new("dense", [&dense]),
+                ];
+                series.extend(chosen.iter().map(|choice| Series::new("chosen", [choice])));
+                series.extend(self.others(&compression));
+                series.extend(
+                    own.iter()
+                        .map(|own| Series::new("ranks of the config", [own])),
+                );
+                Some(self.report(Report {
+                    network: self.network.name.clone(),
+                    gpu: self.gpu.name,
+                    input: self.network.input().to_string(),
+                    times: "predicted by the cost model, for the network as a whole",
+                    criterion: args.criterion.as_str().to_owned(),
+                    weights: self.weights_name(),
+                    step: args.step.get(),
+                    series,
+                    layers,
+                })?)
+            }
+            None => None,
+        };
+        let config = chosen.map(|choice| self.config(&compression, &choice));
+        Ok(Files { config, report })
+    }
+
+    fn chosen(&self, compression: &mut Compression, limits: &[Limit]) -> Result<Choice, Failure> {
+        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
+        let choice = match self.args.method {
+            Method::Optimal => compression.choose(limits),
+            method => compression.by_method(method, self.args.theta, limits, &losses),
+        };
+        choice.map_err(Failure::input)
+    }
+
+    /// The frontier, printed as it is found.
+    fn frontier(
+        &self,
+        compression: &mut Compression,
+        dense: &Choice,
+    ) -> Result<Vec<Choice>, Failure> {
+        let points = self.args.points;
+        let frontier = compression.frontier(dense, points, |point, choice| {
+            note(format_args!("frontier {}/{points}: {choice}", point + 1));
+        });
+        for choice in &frontier {
+            print(format_args!("frontier: {choice}\n"))?;
+        }
+        Ok(frontier)
+    }
+
+    /// The other methods at several reductions.
+    fn others(&self, compression: &Compression) -> [Series; 2] {
+        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
+        let theta = self.args.theta;
+        let series = |method| {
+            let reductions = (1..10).map(|tenth| f64::from(tenth) / 10.0);
+            let choices = reductions.filter_map(|reduction| {
+                compression
+                    .at_reduction(method, reduction, theta, &losses)
+                    .ok()
+            });
+            choices.collect::<Vec<_>>()
+        };
+        [
+            Series::new("tdc", &series(Method::Tdc)),
+            Series::new("uniform", &series(Method::Uniform)),
+        ]
+    }
+
+    /// The network with the config's own ranks, if it has any.
+    fn own(&self, compression: &Compression) -> Result<Option<Choice>, Failure> {
+        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
+        let own = compression.own_forms(&self.network);
+        if own.iter().all(|(_, form)| *form == Form::Dense) {
+            return Ok(None);
+        }
+        let choice = compression.evaluated(own, &losses);
+        choice
+            .map(Some)
+            .map_err(|errors| Failure::in_file(&self.args.config, &errors))
+    }
+
+    fn report(&self, report: Report) -> Result<(String, String), Failure> {
+        let data = serde_json::to_string_pretty(&report).map_err(Failure::input)?;
+        Ok((page(&report).map_err(Failure::input)?, data + "\n"))
+    }
+
+    fn config(&self, compression: &Compression, choice: &Choice) -> String {
+        let network = with_forms(compression.dense(), choice.forms.iter().copied());
+        format!(
+            "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# Predicted: {choice}.\n{}",
+            self.network.name,
+            self.gpu.name,
+            self.args.criterion.as_str(),
+            self.weights_name(),
+            yaml::network_text(&network)
+        )
+    }
+
+    /// The file of the weights without its folder, so that outputs do not depend on the machine.
+    fn weights_name(&self) -> String {
+        let file = self.args.weights.as_deref().unwrap_or(&self.args.config);
+        let name = file.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
+fn budgets(args: &CompressArgs) -> Vec<Budget> {
+    let limit = |limit: Limit| Budget::Limit(limit);
+    let all = [
+        args.latency_us.map(|us| limit(Limit::Us(us))),
+        args.speedup.map(Budget::Speedup),
+        args.flops_cut.map(Budget::FlopsCut),
+        args.weights_mb
+            .map(|mb| limit(Limit::WeightBytes((mb * 1e6) as u64))),
+        args.loss.map(|loss| limit(Limit::Loss(loss))),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
+    let name = args.gpu.as_deref().unwrap_or(DEFAULT_GPU).to_owned();
+    let targets = Targets::named(&[name]).map_err(|errors| Failure::list(&errors))?;
+    Ok(targets.gpus()[0])
+}
+
+fn all_layers(network: &Network) -> impl Iterator<Item = OpId> {
+    (0..network.ops.len()).map(OpId)
+}
+
+fn network(args: &CompressArgs) -> Result<(Network, Checkpoint), Failure> {
+    let overrides = Overrides {
+        input: args.input,
+        batch: args.batch,
+        precision: args.precision,
+        ..Overrides::default()
+    };
+    let (config, source) = load(&args.config, &overrides)?;
+    let Config::Network(network) = config else {
+        return Err(Failure::Input(format!(
+            "{}: a layer set has no weights to compress; give the config of a network",
+            args.config.display()
+        )));
+    };
+    let checkpoint = match (&args.weights, source) {
+        (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
+        (None, Source::Onnx(checkpoint)) => checkpoint,
+        (None, Source::Config(_)) => {
+            return Err(Failure::Input(
+                "the loss of a layer needs the network's weights; give a safetensors file by --weights"
+                    .to_owned(),
+            ));
+        }
+    };
+    Ok((network, checkpoint))
+}
+
+/// Names of layers in the arguments must exist.
+fn check_names(args: &CompressArgs, network: &Network) -> Result<(), Failure> {
+    let is_known = |name: &&String| network.ops.iter().any(|op| op.name == **name);
+    let unknown = args.keep.iter().chain(&args.only);
+    let errors: Vec<String> = unknown
+        .filter(|name| !is_known(name))
+        .map(|name| format!("there is no layer named `{name}`"))
+        .collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::list(&errors)),
+    }
+}

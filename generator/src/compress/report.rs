@@ -1,0 +1,196 @@
+//! The report of a rank choice: numbers as JSON, and a page with the frontier and the layers.
+
+mod chart;
+mod page;
+
+pub use page::page;
+
+use super::{Choice, Compression, Form, Ineligible, Losses};
+use crate::ir::{Network, OpId, OpKind};
+use crate::plan::{NetworkTime, PlanError, Planner};
+use serde::Serialize;
+
+/// What was chosen, and what else could have been.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The network's name.
+    pub network: String,
+    /// The GPU.
+    pub gpu: &'static str,
+    /// The input's shape.
+    pub input: String,
+    /// Where times come from.
+    pub times: &'static str,
+    /// The criterion of the loss.
+    pub criterion: String,
+    /// The file of the weights, without its folder.
+    pub weights: String,
+    /// Ranks are multiples of this, or all channels.
+    pub step: u32,
+    /// All points of the chart.
+    pub series: Vec<Series>,
+    /// All convolutions and linear layers, if forms were chosen.
+    pub layers: Vec<LayerReport>,
+}
+
+/// Networks with different forms.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Series {
+    /// Name.
+    pub name: &'static str,
+    /// The points, the fastest first.
+    pub points: Vec<Point>,
+}
+
+/// A network with some forms.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// Predicted time, microseconds.
+    pub us: f64,
+    /// Sum of the losses of its layers.
+    pub loss: f64,
+    /// Floating-point operations of convolutions and linear layers.
+    pub flops: u64,
+    /// Bytes of weights in fp32.
+    pub weight_bytes: u64,
+}
+
+impl From<&Choice> for Point {
+    fn from(choice: &Choice) -> Self {
+        Self {
+            us: choice.us,
+            loss: choice.loss,
+            flops: choice.flops,
+            weight_bytes: choice.weight_bytes,
+        }
+    }
+}
+
+impl Series {
+    /// The points of choices, by time.
+    pub fn new<'a>(name: &'static str, choices: impl IntoIterator<Item = &'a Choice>) -> Self {
+        let mut points: Vec<Point> = choices.into_iter().map(Point::from).collect();
+        points.sort_by(|a, b| a.us.total_cmp(&b.us));
+        Self { name, points }
+    }
+}
+
+/// A layer of the chosen network.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerReport {
+    /// Name.
+    pub name: String,
+    /// Shape of its weight.
+    pub weight: String,
+    /// The chosen form.
+    pub form: String,
+    /// Time of its launches in the dense network, microseconds.
+    pub dense_us: f64,
+    /// Time of its launches in the chosen network; those that compute the next layer's first factor too are counted here.
+    pub us: f64,
+    /// Operations of the dense layer, and of the chosen form.
+    pub flops: [u64; 2],
+    /// Loss of the chosen form.
+    pub loss: f64,
+    /// Why it is dense; `None` if it is not.
+    pub why_dense: Option<String>,
+}
+
+impl Compression {
+    /// The layers of a chosen network.
+    ///
+    /// # Errors
+    /// One for each layer that cannot be planned.
+    pub fn layer_reports(
+        &self,
+        choice: &Choice,
+        losses: &Losses,
+    ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
+        let planner = || Planner::new(self.clock.gpu());
+        let chosen = super::with_forms(&self.network, choice.forms.iter().copied());
+        let dense_time = NetworkTime::predict(&self.network, planner())?;
+        let time = NetworkTime::predict(&chosen, planner())?;
+        let us = |time: &NetworkTime, op: OpId| {
+            let steps = time.steps.iter().filter(|step| step.layer == Some(op));
+            steps.map(|step| step.ns as f64 / 1e3).sum::<f64>()
+        };
+        let mut reports = Vec::new();
+        for op in (0..self.network.ops.len()).map(OpId) {
+            let Some((weight, dense_flops)) = weight_of(&self.network, op) else {
+                continue;
+            };
+            let mut forms = choice.forms.iter();
+            let form = forms.find(|(of, _)| *of == op);
+            let form = form.map_or(Form::Dense, |(_, form)| *form);
+            let flops = match &self.network.op(op).kind {
+                OpKind::Conv(conv) => form.flops(&conv.shape),
+                _ => dense_flops,
+            };
+            let dense_us = us(&dense_time, op);
+            reports.push(LayerReport {
+                name: self.network.op(op).name.clone(),
+                weight,
+                form: form.to_string(),
+                dense_us,
+                us: us(&time, op),
+                flops: [dense_flops, flops],
+                loss: match form {
+                    Form::Dense => 0.0,
+                    _ => losses(op, form),
+                },
+                why_dense: match form {
+                    Form::Dense => Some(self.why_dense(op, dense_us)),
+                    _ => None,
+                },
+            });
+        }
+        Ok(reports)
+    }
+
+    fn why_dense(&self, op: OpId, dense_us: f64) -> String {
+        let mut ineligible = self.ineligible.iter();
+        if let Some((_, reason)) = ineligible.find(|(of, _)| *of == op) {
+            return Ineligible::as_str(*reason).to_owned();
+        }
+        let fastest = self.fastest_alone(op);
+        match fastest {
+            Some((form, us)) if us < dense_us => {
+                format!("{form} would take {us:.2} us; other layers save time at less loss")
+            }
+            Some((form, us)) => format!("no form is faster: {form} takes {us:.2} us"),
+            None => "no scheme supports its factors".to_owned(),
+        }
+    }
+
+    /// The fastest form of a layer other than dense, in launches of its own, and its time.
+    fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
+        let mut layers = self.structure.layers.iter();
+        let layer = layers.find(|layer| layer.op == op)?;
+        let problem = &layer.contexts.last()?.problem;
+        let times = layer.forms.iter().filter_map(|&form| match form {
+            Form::Tucker(ranks) => {
+                let ns = super::layer_times::separate_ns(&self.clock, problem, ranks)?;
+                Some((form, f64::from(ns) / 1e3))
+            }
+            Form::Dense => None,
+        });
+        times.min_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+/// The shape of a layer's weight and its operations; `None` for other ops.
+fn weight_of(network: &Network, op: OpId) -> Option<(String, u64)> {
+    match &network.op(op).kind {
+        OpKind::Conv(conv) => {
+            let [n, c, r, s] = conv.shape.weight();
+            Some((format!("{n}x{c}x{r}x{s}"), conv.shape.flops()))
+        }
+        OpKind::Linear(linear) => {
+            let (n, c) = (linear.options.n, linear.c);
+            let batch = u64::from(network.op(op).y.batch);
+            let flops = 2 * u64::from(n) * u64::from(c) * batch;
+            Some((format!("{n}x{c}"), flops))
+        }
+        _ => None,
+    }
+}

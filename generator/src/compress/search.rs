@@ -1,0 +1,335 @@
+//! The exact search for the forms of all layers: the least time within a loss, or the least loss within a time and further limits.
+//!
+//! It does not depend on networks or GPUs. A [`Problem`] has layers in the order of execution. Each takes one of its [forms](Form), and a
+//! form of a Tucker layer may be fused with the first factor of a later one. Times come from a [`Times`].
+//!
+//! 1. [`states`] lists what must be known before each layer: which later layers have promised their D1 to a launch that is already chosen,
+//!    and the choices that decide who adds a residual. States and the moves between them form an acyclic graph; a solution is a path.
+//! 2. [`bound`] relaxes the limits to prices (Lagrangian relaxation). For each state it has the least price of the layers from there on.
+//! 3. [`labels`] extends all partial solutions layer by layer. It keeps those that no other one with the same state dominates, and that can
+//!    still be better than the best solution known, by the bound.
+//!
+//! Times of fused launches are expensive to predict and there are up to a million of them. They start as lower bounds, and become exact
+//! where a bound does not rule them out.
+
+mod bound;
+mod labels;
+mod states;
+
+use bound::Bound;
+use states::States;
+
+/// Resources that a solution takes; the sum of what its layers take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Cost {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// In units of [`LOSS_UNIT`](super::LOSS_UNIT).
+    pub loss: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes of weights.
+    pub weight_bytes: u64,
+}
+
+/// A resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Resource {
+    Time,
+    Loss,
+    Flops,
+    WeightBytes,
+}
+
+impl Resource {
+    pub const ALL: [Self; 4] = [Self::Time, Self::Loss, Self::Flops, Self::WeightBytes];
+}
+
+impl Cost {
+    pub fn get(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Time => self.ns,
+            Resource::Loss => self.loss,
+            Resource::Flops => self.flops,
+            Resource::WeightBytes => self.weight_bytes,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            ns: self.ns + other.ns,
+            loss: self.loss + other.loss,
+            flops: self.flops + other.flops,
+            weight_bytes: self.weight_bytes + other.weight_bytes,
+        }
+    }
+}
+
+/// A form of a layer, without its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form {
+    /// For a Tucker layer: index of its D1 among those of the layer.
+    pub d1: Option<usize>,
+    pub loss: u64,
+    pub flops: u64,
+    pub weight_bytes: u64,
+}
+
+/// A first factor that a layer's launch can compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exit {
+    /// The later layer that it belongs to.
+    pub layer: usize,
+}
+
+/// A layer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Layer {
+    /// At least one.
+    pub forms: Vec<Form>,
+    /// Number of different D1.
+    pub d1s: usize,
+    /// The group whose choices decide what the layer computes besides its own weights.
+    pub group: Option<usize>,
+    /// For each choice of the group (one without a group): the first factors that can be fused, in the order in which they run. Only the
+    /// first one whose layer is a Tucker layer can be.
+    pub exits: Vec<Vec<Exit>>,
+}
+
+/// Layers whose choice between a Tucker layer and another form decides who adds a residual.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Group {
+    /// The layers that have both, ascending. Bit i of a choice of the group: layer i of these is a Tucker layer.
+    pub layers: Vec<usize>,
+    /// For each choice: time of other launches that only this choice needs.
+    pub ns: Vec<u64>,
+}
+
+/// Layers in the order of execution.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Problem {
+    pub layers: Vec<Layer>,
+    pub groups: Vec<Group>,
+    /// What all solutions take.
+    pub constant: Cost,
+}
+
+/// What a launch, or several, of a layer compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Work {
+    pub layer: usize,
+    /// The choice of the layer's group.
+    pub choice: usize,
+    pub form: usize,
+    /// Whether an earlier launch computes the layer's first factor.
+    pub entered: bool,
+    /// Index among the exits of the choice, and of the D1 of the layer there.
+    pub exit: Option<(usize, usize)>,
+}
+
+/// A time in nanoseconds, or a lower bound of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeBound {
+    pub ns: u32,
+    pub is_exact: bool,
+}
+
+impl TimeBound {
+    /// Of work that cannot be done.
+    pub const NEVER: Self = Self {
+        ns: u32::MAX,
+        is_exact: true,
+    };
+}
+
+/// The times of launches.
+pub(super) trait Times {
+    /// The time of work, or a lower bound.
+    fn bound(&self, work: Work) -> TimeBound;
+
+    /// A lower bound of the times of work with any D1 of the exit's layer, nanoseconds.
+    fn least_ns(&self, work: Work) -> u32;
+
+    /// Makes the times of all this work exact.
+    fn refine(&mut self, work: &[Work]);
+}
+
+/// What is minimised, and within what.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Goal {
+    pub minimise: Resource,
+    /// Each resource at most once, and not the one that is minimised.
+    pub limits: Vec<(Resource, u64)>,
+}
+
+/// The forms of all layers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Solution {
+    pub cost: Cost,
+    /// For each layer.
+    pub work: Vec<Work>,
+}
+
+/// Why there is no solution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unsolved {
+    /// No solution keeps this limit; the least value of the resource is this.
+    Limit { resource: Resource, least: u64 },
+    /// Each limit can be kept, but not all of them together.
+    Together,
+}
+
+/// A problem with its states.
+pub(super) struct Search<'a, T> {
+    problem: &'a Problem,
+    states: States,
+    times: &'a mut T,
+}
+
+impl<'a, T: Times> Search<'a, T> {
+    pub fn new(problem: &'a Problem, times: &'a mut T) -> Self {
+        Self {
+            states: States::new(problem),
+            problem,
+            times,
+        }
+    }
+
+    /// The solution with the least of the goal's resource within its limits. Of equal ones that with the least time, then loss.
+    pub fn solve(&mut self, goal: &Goal) -> Result<Solution, Unsolved> {
+        for &(resource, limit) in &goal.limits {
+            let least = self.least(resource).cost.get(resource);
+            if least > limit {
+                return Err(Unsolved::Limit { resource, least });
+            }
+        }
+        let (bound, known) = self.priced(goal);
+        self.exact(goal, &bound, known).ok_or(Unsolved::Together)
+    }
+
+    /// The solution with the least of one resource, regardless of all others.
+    pub fn least(&mut self, resource: Resource) -> Solution {
+        let price = Price::of(resource, 1.0);
+        self.relaxed(&price).1
+    }
+
+    /// Prices of the limits whose bound is high, and the best solution within the limits that was seen.
+    fn priced(&mut self, goal: &Goal) -> (Bound, Option<Solution>) {
+        let mut price = Price::of(goal.minimise, 1.0);
+        let mut known: Option<Solution> = None;
+        let is_within = |cost: &Cost| {
+            let mut limits = goal.limits.iter();
+            limits.all(|&(resource, limit)| cost.get(resource) <= limit)
+        };
+        // Prices are found one after the other, each by bisection; a second round adapts the first ones to the later ones.
+        let rounds = match goal.limits.len() {
+            0 | 1 => 1,
+            _ => 3,
+        };
+        for _ in 0..rounds {
+            for &(resource, limit) in &goal.limits {
+                let mut low = 0.0f64;
+                let mut high = f64::INFINITY;
+                let mut guess = self.first_price(goal.minimise, resource);
+                for _ in 0..BISECTIONS {
+                    price.set(resource, guess);
+                    let (_, solution) = self.relaxed(&price);
+                    let within = solution.cost.get(resource) <= limit;
+                    if is_within(&solution.cost) {
+                        keep_better(&mut known, solution, goal.minimise);
+                    }
+                    match within {
+                        true => high = guess,
+                        false => low = guess,
+                    }
+                    guess = match high.is_finite() {
+                        true => (low + high) / 2.0,
+                        false => guess * 4.0,
+                    };
+                    if high - low < 1e-6 * high {
+                        break;
+                    }
+                }
+                price.set(resource, if high.is_finite() { high } else { low });
+            }
+        }
+        let (bound, solution) = self.relaxed(&price);
+        if is_within(&solution.cost) {
+            keep_better(&mut known, solution, goal.minimise);
+        }
+        (bound, known)
+    }
+
+    /// A first guess of a price: what all of the minimised resource costs for all of the limited one.
+    fn first_price(&self, minimised: Resource, limited: Resource) -> f64 {
+        let most = |resource: Resource| {
+            let layers = self.problem.layers.iter();
+            let of_layer = |layer: &Layer| {
+                let forms = layer.forms.iter().map(|form| match resource {
+                    Resource::Time => 10_000,
+                    Resource::Loss => form.loss,
+                    Resource::Flops => form.flops,
+                    Resource::WeightBytes => form.weight_bytes,
+                });
+                forms.max().unwrap_or(0)
+            };
+            layers.map(of_layer).sum::<u64>().max(1) as f64
+        };
+        most(minimised) / most(limited)
+    }
+}
+
+/// Steps of the bisection of a price.
+const BISECTIONS: usize = 40;
+
+fn keep_better(known: &mut Option<Solution>, solution: Solution, minimise: Resource) {
+    let value = |solution: &Solution| {
+        let cost = &solution.cost;
+        (cost.get(minimise), cost.ns, cost.loss)
+    };
+    let better = known
+        .as_ref()
+        .is_none_or(|known| value(&solution) < value(known));
+    if better {
+        *known = Some(solution);
+    }
+}
+
+/// A price for each resource: the sum over all is minimised.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Price([f64; Resource::ALL.len()]);
+
+impl Price {
+    fn of(resource: Resource, price: f64) -> Self {
+        let mut all = Self::default();
+        all.set(resource, price);
+        all
+    }
+
+    fn set(&mut self, resource: Resource, price: f64) {
+        self.0[resource as usize] = price;
+    }
+
+    fn get(&self, resource: Resource) -> f64 {
+        self.0[resource as usize]
+    }
+
+    fn total(&self, cost: &Cost) -> f64 {
+        let of = |resource| self.get(resource) * cost.get(resource) as f64;
+        Resource::ALL.into_iter().map(of).sum()
+    }
+}
+
+impl Form {
+    fn cost(&self, ns: u64) -> Cost {
+        Cost {
+            ns,
+            loss: self.loss,
+            flops: self.flops,
+            weight_bytes: self.weight_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

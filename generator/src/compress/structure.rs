@@ -1,0 +1,232 @@
+//! What the layers of a network compute, depending on the forms of other layers.
+//!
+//! The planner folds ops into the layers before or after them. Two of its rules depend on forms:
+//!
+//! - Of two convolutions that are added, a Tucker layer adds the other one, if that is not a Tucker layer; else the later one adds the
+//!   earlier one. Such a pair is a [group](Group): what both compute depends on which of them are Tucker layers.
+//! - The first Tucker layer that reads a Tucker layer's output is the one whose first factor can be fused with it.
+//!
+//! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
+
+use super::form::{Form, with_forms};
+use super::search::{Exit, Group};
+use crate::ir::{ConvProblem, Network, OpId, OpKind};
+use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner};
+use std::collections::BTreeMap;
+use tdc_runtime::FactorRole;
+
+/// A layer that may have several forms, or Tucker ranks that are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Layer {
+    pub op: OpId,
+    /// At least one.
+    pub forms: Vec<Form>,
+    pub group: Option<usize>,
+    /// For each choice of the group (one without a group), what the layer computes.
+    pub contexts: Vec<Context>,
+}
+
+impl Layer {
+    fn can_be_tucker(&self, is_tucker: bool) -> bool {
+        let mut forms = self.forms.iter();
+        forms.any(|form| matches!(form, Form::Tucker(_)) == is_tucker)
+    }
+
+    /// A form that is, or is not, a Tucker layer.
+    fn example(&self, is_tucker: bool) -> Form {
+        let mut forms = self.forms.iter().copied();
+        let found = forms.find(|form| matches!(form, Form::Tucker(_)) == is_tucker);
+        found.unwrap_or(self.forms[0])
+    }
+}
+
+/// What a layer computes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Context {
+    /// The convolution, with the ops that are folded into it.
+    pub problem: ConvProblem,
+    /// The first factors that can be fused with it if it is a Tucker layer.
+    pub exits: Vec<Exit>,
+    /// Whether its own output is stored too when one of them is.
+    pub stores_output: bool,
+}
+
+/// The layers of a network, in the order in which they run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Structure {
+    pub layers: Vec<Layer>,
+    pub groups: Vec<Group>,
+    /// Time of all other launches, nanoseconds.
+    pub other_ns: u64,
+}
+
+impl Structure {
+    /// For a network without ranks but those of layers with a single form. `forms` has the forms of its layers.
+    pub(super) fn new(
+        network: &Network,
+        forms: &BTreeMap<OpId, Vec<Form>>,
+        planner: &mut Planner,
+    ) -> Result<Self, Vec<PlanError>> {
+        let layers = forms.iter().map(|(&op, forms)| Layer {
+            op,
+            forms: forms.clone(),
+            group: None,
+            contexts: Vec::new(),
+        });
+        let mut structure = Self {
+            layers: layers.collect(),
+            groups: Vec::new(),
+            other_ns: 0,
+        };
+        structure.add_groups(network);
+        let base = Folded::new(network, &structure, &[]);
+        for index in 0..structure.layers.len() {
+            if structure.layers[index].group.is_none() {
+                let context = base.context(&structure, index);
+                structure.layers[index].contexts.push(context);
+            }
+        }
+        let base_ns = base.other_ns(&structure, planner)?;
+        structure.other_ns = base_ns;
+        for group in 0..structure.groups.len() {
+            structure.add_choices(network, group, base_ns, planner)?;
+        }
+        Ok(structure)
+    }
+
+    /// The convolutions that are added in pairs.
+    fn add_groups(&mut self, network: &Network) {
+        let consumers = network.consumers();
+        // The convolution whose output, or a function of it, this op is, if nothing else reads it.
+        let source = |mut op: OpId| loop {
+            if consumers[op.0].len() != 1 {
+                return None;
+            }
+            match &network.op(op).kind {
+                OpKind::Conv(_) => return Some(op),
+                OpKind::ScaleShift(_) | OpKind::Activation(_) => op = network.op(op).inputs[0],
+                _ => return None,
+            }
+        };
+        for op in &network.ops {
+            if !matches!(op.kind, OpKind::Binary(..)) {
+                continue;
+            }
+            let Some(pair) = op.inputs.iter().map(|&input| source(input)).collect() else {
+                continue;
+            };
+            let pair: Vec<OpId> = pair;
+            let members: Vec<usize> = (0..self.layers.len())
+                .filter(|&index| pair.contains(&self.layers[index].op))
+                .collect();
+            let varying = members.iter().copied().filter(|&index| {
+                let layer = &self.layers[index];
+                layer.can_be_tucker(true) && layer.can_be_tucker(false)
+            });
+            let varying: Vec<usize> = varying.collect();
+            if varying.is_empty() {
+                continue;
+            }
+            for index in members {
+                self.layers[index].group = Some(self.groups.len());
+            }
+            self.groups.push(Group {
+                layers: varying,
+                ns: Vec::new(),
+            });
+        }
+    }
+
+    /// Contexts and other launches for each choice of a group.
+    fn add_choices(
+        &mut self,
+        network: &Network,
+        group: usize,
+        base_ns: u64,
+        planner: &mut Planner,
+    ) -> Result<(), Vec<PlanError>> {
+        let varying = self.groups[group].layers.clone();
+        let mut other_ns = Vec::new();
+        for choice in 0..1usize << varying.len() {
+            let bits = varying.iter().enumerate();
+            let classes: Vec<(usize, bool)> = bits
+                .map(|(bit, &layer)| (layer, choice >> bit & 1 == 1))
+                .collect();
+            let folded = Folded::new(network, self, &classes);
+            for index in 0..self.layers.len() {
+                if self.layers[index].group == Some(group) {
+                    let context = folded.context(self, index);
+                    self.layers[index].contexts.push(context);
+                }
+            }
+            other_ns.push(folded.other_ns(self, planner)?);
+        }
+        // What every choice needs is part of all solutions.
+        let least = other_ns.iter().copied().min().unwrap_or(base_ns);
+        self.other_ns = self.other_ns + least - base_ns;
+        self.groups[group].ns = other_ns.iter().map(|ns| ns - least).collect();
+        Ok(())
+    }
+}
+
+/// A network in which every layer that can be a Tucker layer is one, but for some.
+struct Folded {
+    network: FoldedNetwork,
+}
+
+impl Folded {
+    fn new(network: &Network, structure: &Structure, classes: &[(usize, bool)]) -> Self {
+        let forms = structure.layers.iter().enumerate().map(|(index, layer)| {
+            let mut known = classes.iter();
+            let known = known.find(|(of, _)| *of == index);
+            let is_tucker = known.is_none_or(|(_, is_tucker)| *is_tucker);
+            (layer.op, layer.example(is_tucker))
+        });
+        Self {
+            network: FoldedNetwork::new(&with_forms(network, forms)),
+        }
+    }
+
+    fn context(&self, structure: &Structure, index: usize) -> Context {
+        let op = structure.layers[index].op;
+        let mut layers = self.network.layers.iter();
+        let (_, spec) = layers
+            .find(|(id, _)| *id == op)
+            .expect("a convolution is a layer of its network");
+        let tasks = &self.network.graph.tasks;
+        let is_first = |task: &&crate::plan::Task| {
+            task.parameters.layer == Some(op) && task.parameters.factors == [FactorRole::First]
+        };
+        let first = tasks.iter().position(|task| is_first(&task));
+        let readers = first.and_then(|first| FusableReaders::new(&self.network.graph, first));
+        let layer_of = |task: &usize| {
+            let op = tasks[*task].parameters.layer;
+            let mut layers = structure.layers.iter();
+            layers.position(|layer| Some(layer.op) == op)
+        };
+        let exits = readers.iter().flat_map(|readers| &readers.tasks);
+        Context {
+            problem: spec.problem,
+            exits: exits
+                .filter_map(layer_of)
+                .map(|layer| Exit { layer })
+                .collect(),
+            stores_output: readers.is_some_and(|readers| readers.stores_layer_output),
+        }
+    }
+
+    /// Time of the launches that belong to no layer of the structure.
+    fn other_ns(
+        &self,
+        structure: &Structure,
+        planner: &mut Planner,
+    ) -> Result<u64, Vec<PlanError>> {
+        let time = NetworkTime::of_graph(planner, self.network.graph.clone())?;
+        let is_other = |op: &Option<OpId>| {
+            let mut layers = structure.layers.iter();
+            !layers.any(|layer| Some(layer.op) == *op)
+        };
+        let others = time.steps.iter().filter(|step| is_other(&step.layer));
+        Ok(others.map(|step| step.ns).sum())
+    }
+}

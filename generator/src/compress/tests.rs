@@ -1,0 +1,243 @@
+use super::*;
+use crate::gpu::gpu;
+use crate::ir::{
+    Activation, BinaryOp, ConvOptions, NetworkBuilder, OpOptions, ScaleShiftOptions, TensorShape,
+};
+use crate::plan::{NetworkTime, TaskGraph};
+
+/// Numbers of a linear congruential generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// A network under construction.
+struct Growing<'a> {
+    builder: NetworkBuilder,
+    random: &'a mut Random,
+    /// Tensors with their channels, and how many of them nothing reads yet.
+    all: Vec<(String, u32)>,
+    unread: Vec<String>,
+    /// Layers that can be decomposed.
+    filters: usize,
+}
+
+impl Growing<'_> {
+    fn add(&mut self, inputs: &[&(String, u32)], options: OpOptions, n: u32) -> (String, u32) {
+        let name = format!("op{}", self.all.len());
+        let inputs: Vec<_> = inputs.iter().map(|(name, _)| name.clone()).collect();
+        self.builder.op(&name, Some(&inputs), options);
+        self.unread.retain(|unread| !inputs.contains(unread));
+        self.unread.push(name.clone());
+        self.all.push((name.clone(), n));
+        (name, n)
+    }
+
+    fn conv(&mut self, x: &(String, u32), n: u32) -> (String, u32) {
+        let kernel = match self.filters < 4 && self.random.below(6) > 0 {
+            true => 3,
+            false => 1,
+        };
+        self.filters += usize::from(kernel == 3);
+        let options = ConvOptions {
+            kernel: [kernel, kernel],
+            bias: self.random.below(2) == 0,
+            activation: activation(self.random),
+            ..ConvOptions::new(n)
+        };
+        self.add(&[x], OpOptions::Conv(options), n)
+    }
+
+    /// Mostly the last tensor, sometimes any.
+    fn tensor(&mut self) -> (String, u32) {
+        match self.random.below(4) {
+            0 => self.all[self.random.below(self.all.len())].clone(),
+            _ => self.all[self.all.len() - 1].clone(),
+        }
+    }
+
+    fn grow(&mut self) {
+        let x = self.tensor();
+        let n = [96, 192, 256][self.random.below(3)];
+        match self.random.below(9) {
+            // A block with a shortcut that is a convolution, or the block's input.
+            0 | 1 => {
+                let (mut a, mut b) = (self.conv(&x, x.1), x.clone());
+                if self.random.below(3) > 0 {
+                    b = self.conv(&x, x.1);
+                }
+                if self.random.below(2) == 0 {
+                    std::mem::swap(&mut a, &mut b);
+                }
+                let sum = OpOptions::Binary(BinaryOp::Add, activation(self.random));
+                self.add(&[&a, &b], sum, x.1);
+            }
+            2 => {
+                let other = self.tensor();
+                if other != x {
+                    self.add(&[&x, &other], OpOptions::Concat, x.1 + other.1);
+                }
+            }
+            3 => {
+                let options = ScaleShiftOptions {
+                    bn: None,
+                    activation: activation(self.random),
+                };
+                self.add(&[&x], OpOptions::ScaleShift(options), x.1);
+            }
+            _ => {
+                self.conv(&x, n);
+            }
+        }
+    }
+}
+
+/// A network with forks, shortcuts, concatenations and prologues, and with up to four filters.
+fn random_network(random: &mut Random) -> Network {
+    let size = [7, 14, 28][random.below(3)];
+    let input = TensorShape::new(1, 192, size, size);
+    let mut growing = Growing {
+        builder: NetworkBuilder::new("net", input),
+        all: vec![("input".to_owned(), input.c)],
+        unread: vec!["input".to_owned()],
+        filters: 0,
+        random,
+    };
+    for _ in 0..3 + growing.random.below(4) {
+        growing.grow();
+    }
+    if growing.all.len() == 1 {
+        growing.conv(&("input".to_owned(), input.c), 96);
+    }
+    let Growing {
+        mut builder,
+        unread,
+        ..
+    } = growing;
+    if unread.len() > 1 {
+        builder.op("all", Some(&unread), OpOptions::Concat);
+    }
+    builder.finish().unwrap()
+}
+
+fn activation(random: &mut Random) -> Activation {
+    [Activation::None, Activation::Relu][random.below(2)]
+}
+
+/// Every assignment of forms, planned.
+fn by_brute_force(
+    compression: &Compression,
+    losses: &Losses,
+    limits: &[Limit],
+) -> Option<(u64, u64)> {
+    let layers = &compression.structure.layers;
+    let mut best = None;
+    let mut forms = vec![0; layers.len()];
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    loop {
+        let chosen: Vec<(OpId, Form)> = layers
+            .iter()
+            .zip(&forms)
+            .map(|(layer, &form)| (layer.op, layer.forms[form]))
+            .collect();
+        let network = with_forms(&compression.network, chosen.iter().copied());
+        let graph = TaskGraph::new(&network);
+        let time = NetworkTime::of_graph(&mut planner, graph).unwrap();
+        let loss = |&(op, form): &(OpId, Form)| match form {
+            Form::Dense => 0,
+            _ => (losses(op, form) / LOSS_UNIT).round() as u64,
+        };
+        let loss: u64 = chosen.iter().map(loss).sum();
+        let is_within = limits.iter().all(|limit| match limit.of_resource() {
+            (Resource::Time, limit) => time.ns() <= limit,
+            (Resource::Loss, limit) => loss <= limit,
+            other => panic!("{other:?}"),
+        });
+        let value = match limits {
+            [Limit::Loss(_)] => (time.ns(), loss),
+            _ => (loss, time.ns()),
+        };
+        if is_within && best.is_none_or(|best| value < best) {
+            best = Some(value);
+        }
+        let Some(layer) = (0..layers.len()).find(|&l| forms[l] + 1 < layers[l].forms.len()) else {
+            return best;
+        };
+        forms[layer] += 1;
+        forms[..layer].fill(0);
+    }
+}
+
+fn agree_with_brute_force(cases: std::ops::Range<u64>) {
+    let (mut fused, mut grouped, mut decomposed) = (0, 0, 0);
+    for case in cases {
+        let mut random = Random(case);
+        let network = random_network(&mut random);
+        let weights: Vec<f64> = (0..network.ops.len())
+            .map(|_| 0.1 + random.below(100) as f64 / 50.0)
+            .collect();
+        let losses = |op: OpId, form: Form| match form {
+            Form::Tucker([d1, d2]) => {
+                let y = network.op(op).y.c;
+                let x = network.op(network.op(op).inputs[0]).y.c;
+                let kept = f64::from(d1) / f64::from(x) * f64::from(d2) / f64::from(y);
+                weights[op.0] * (1.0 - kept)
+            }
+            Form::Dense => 0.0,
+        };
+        let scope = Scope {
+            step: 96,
+            ..Scope::default()
+        };
+        let gpu = gpu("h200").unwrap();
+        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let fastest = compression.fastest();
+        let dense_us = NetworkTime::predict(&network, Planner::new(gpu))
+            .unwrap()
+            .ns() as f64
+            / 1e3;
+        let at = random.below(5) as f64 / 4.0;
+        let limits = match random.below(2) {
+            0 => [Limit::Us(
+                fastest.us + at * (dense_us - fastest.us).max(0.0),
+            )],
+            _ => [Limit::Loss(at * fastest.loss)],
+        };
+        let found = compression.choose(&limits).unwrap();
+        let expected = by_brute_force(&compression, &losses, &limits).unwrap();
+        let ns = (found.us * 1e3).round() as u64;
+        let loss = (found.loss / LOSS_UNIT).round() as u64;
+        let value = match limits {
+            [Limit::Loss(_)] => ns,
+            _ => loss,
+        };
+        assert_eq!(value, expected.0, "case {case}: {found:?} {limits:?}");
+        let chosen = with_forms(&network, found.forms.iter().copied());
+        let time = NetworkTime::predict(&chosen, Planner::new(gpu)).unwrap();
+        decomposed += usize::from(found.loss > 0.0);
+        fused += usize::from(time.steps.iter().any(|step| step.name.contains('+')));
+        grouped += usize::from(!compression.structure.groups.is_empty());
+    }
+    println!("{fused} fused, {grouped} with groups, {decomposed} decomposed");
+    assert!(fused > 0 && grouped > 0 && decomposed > 0);
+}
+
+#[test]
+fn forms_are_those_of_all_planned_assignments() {
+    agree_with_brute_force(0..30);
+}
+
+mod deep {
+    #[test]
+    #[ignore = "deep tier: many plans"]
+    fn forms_of_a_thousand_networks_are_those_of_all_planned_assignments() {
+        super::agree_with_brute_force(0..1000);
+    }
+}

@@ -1,0 +1,119 @@
+//! The time of a network: the sum over its launches, each with what it takes in a network beyond its time when it is repeated.
+//!
+//! A launch is measured, and its time predicted, by repeating it: its predecessor is the same kernel, and its weights are in L2. In a
+//! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
+//! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)).
+
+use super::choose::{Choice, Planner};
+use super::error::PlanError;
+use super::graph::{Task, TaskGraph};
+use super::lowering::lower;
+use super::network::{LayerPlan, NetworkPlan};
+use crate::gpu::Gpu;
+use crate::ir::{Network, OpId, Problem, TilePolicy};
+
+/// The predicted time of a network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkTime {
+    /// Its launches in execution order.
+    pub steps: Vec<StepTime>,
+}
+
+/// The predicted time of one task of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepTime {
+    /// The task's name.
+    pub name: String,
+    /// The layer whose weights it reads.
+    pub layer: Option<OpId>,
+    /// Its time in the network, nanoseconds.
+    pub ns: u64,
+}
+
+impl NetworkTime {
+    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed.
+    ///
+    /// # Errors
+    /// One for each task that cannot be planned.
+    pub fn predict(network: &Network, planner: Planner) -> Result<Self, Vec<PlanError>> {
+        let mut planner = planner.with_tile_policy(TilePolicy::Model);
+        Self::of_graph(&mut planner, TaskGraph::new(network))
+    }
+
+    /// The same for a graph that was folded, with the caller's planner.
+    pub(crate) fn of_graph(
+        planner: &mut Planner,
+        graph: TaskGraph,
+    ) -> Result<Self, Vec<PlanError>> {
+        let graph = lower(planner, graph);
+        let (mut steps, mut errors) = (Vec::new(), Vec::new());
+        for task in &graph.tasks {
+            match planner.task_ns(task) {
+                Ok(ns) => steps.push(StepTime {
+                    name: task.name.clone(),
+                    layer: task.parameters.layer,
+                    ns,
+                }),
+                Err(error) => errors.push(error),
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(Self { steps }),
+            false => Err(errors),
+        }
+    }
+
+    /// The sum, nanoseconds.
+    pub fn ns(&self) -> u64 {
+        self.steps.iter().map(|step| step.ns).sum()
+    }
+}
+
+impl Planner {
+    /// The predicted time of a task in a network, nanoseconds.
+    fn task_ns(&mut self, task: &Task) -> Result<u64, PlanError> {
+        let (scheme, tile) = (task.scheme.as_deref(), task.tile.as_deref());
+        let choice = self.choose(&task.name, &task.problem, scheme, tile)?;
+        Ok(self.choice_ns(&task.problem, &choice))
+    }
+
+    /// The predicted time of a choice in a network, nanoseconds.
+    pub(crate) fn choice_ns(&self, problem: &Problem, choice: &Choice) -> u64 {
+        let us = choice.predicted_us + self.in_network_us(problem, choice);
+        (us * 1e3).round() as u64
+    }
+
+    /// What a unit takes in a network beyond the time of its repeated launches, microseconds.
+    pub(super) fn in_network_us(&self, problem: &Problem, choice: &Choice) -> f64 {
+        let work = choice.scheme.work(problem, &choice.tile, self.gpu());
+        in_network_us(problem, work.launches.len(), self.gpu())
+    }
+}
+
+impl NetworkPlan {
+    /// The predicted time of the planned network as a whole, microseconds.
+    pub fn network_us(&self) -> f64 {
+        let of_layer = |layer: &LayerPlan| {
+            let unit = &self.units[layer.unit];
+            unit.predicted_us + in_network_us(&unit.problem, unit.kernels.len(), self.gpu)
+        };
+        self.layers.iter().map(of_layer).sum()
+    }
+}
+
+/// What the launches of a problem take in a network beyond their time when they are repeated, microseconds.
+fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
+    let constants = gpu.cost_model().network;
+    let weights: u64 = problem.kind().weights().iter().map(weight_bytes).sum();
+    // Larger weights come from DRAM when the launch is repeated, too.
+    let cold_us = match weights < gpu.l2_bytes {
+        true => weights as f64 / gpu.sustained_bytes_per_us(),
+        false => 0.0,
+    };
+    constants.boundary_us * launches as f64 + constants.cold_weights * cold_us
+}
+
+/// Bytes of a packed fp32 weight, which has four bytes for each element in any precision.
+fn weight_bytes(shape: &[u32; 4]) -> u64 {
+    4 * shape.iter().map(|&size| u64::from(size)).product::<u64>()
+}
