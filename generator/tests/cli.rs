@@ -160,7 +160,7 @@ fn errors_in_a_config_have_their_position() {
             "activation: relu",
             "activaton: relu",
             "4:41: unknown key `activaton`; did you mean `activation`? conv takes op, name, inputs, output, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, activation, ranks, cp_rank, factors, scheme, tile, reduce, precision, tolerance, layout",
+             groups, bias, bn, activation, ranks, cp_rank, rank, factors, scheme, tile, reduce, precision, tolerance, layout",
         ),
         (
             "n: 8, bn",

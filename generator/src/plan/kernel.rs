@@ -146,6 +146,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     let spec = LayerSpec {
         layout: Layout::Nchw,
         cp_rank: None,
+        rank: None,
         ..layer.clone()
     };
     let whole = Problem::Conv(spec.problem);
@@ -186,7 +187,8 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         // Kernels of programs have NCHW tensors, and a dense weight or Tucker factors.
         let problem = |task: &Task| {
             let conv_of_task = task.problem.nchw_conv().copied();
-            conv_of_task.filter(|_| conv.options.cp_rank.is_none())
+            let other_factors = conv.options.cp_rank.or(conv.options.rank);
+            conv_of_task.filter(|_| other_factors.is_none())
         };
         let first = problem(task)?;
         let last = match conv.options.ranks {
@@ -207,6 +209,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
             },
             ranks: conv.options.ranks,
             cp_rank: None,
+            rank: None,
             layout: conv.options.layout,
             scheme: conv.options.scheme.clone(),
             tile: conv.options.tile.clone(),
