@@ -221,3 +221,44 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         .filter_map(|(index, task)| layer(task, &tasks[index + 1..]))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    #[test]
+    fn the_layers_of_a_network_have_a_dense_weight_or_tucker_factors() {
+        let pointwise = ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(5)
+        };
+        let mut net = NetworkBuilder::new("net", TensorShape::new(3, 7, 9, 5));
+        for (name, ranks, cp_rank, rank) in [
+            ("low", None, None, Some(3)),
+            ("tucker", Some([2, 3]), None, None),
+            ("cp", None, Some(2), None),
+            ("dense", None, None, None),
+        ] {
+            let options = ConvOptions {
+                ranks,
+                cp_rank,
+                rank,
+                ..pointwise.clone()
+            };
+            net.op(name, None, OpOptions::Conv(options));
+        }
+        net.op("pool", None, OpOptions::GlobalAvgPool);
+        let linear = LinearOptions {
+            rank: Some(2),
+            ..LinearOptions::new(3)
+        };
+        net.op("linear", None, OpOptions::Linear(linear));
+        let layers = network_layers(&net.finish().unwrap());
+        let layers: Vec<_> = layers
+            .iter()
+            .map(|layer| (&layer.name[..], layer.ranks))
+            .collect();
+        assert_eq!(layers, [("tucker", Some([2, 3])), ("dense", None)]);
+    }
+}

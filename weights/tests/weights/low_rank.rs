@@ -177,3 +177,19 @@ fn a_second_run_gives_the_same_bits() {
         assert!(first.factorizations[0].relative_error.unwrap() > 0.1);
     }
 }
+
+/// Measures VGG-16's first linear layer: `cargo test --release -p tdc-weights -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_large_layer() {
+    let shape = [4096, 25088];
+    let weight = noise("large", shape.iter().product());
+    let start = std::time::Instant::now();
+    let factors = LowRankFactors::svd(&weight, shape, 512).unwrap();
+    let factorised = start.elapsed();
+    let error = factors.relative_error(&weight);
+    println!(
+        "4096x25088 at 512: {factorised:?}, with the error {:?}; error {error:.6}",
+        start.elapsed()
+    );
+}
