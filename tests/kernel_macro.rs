@@ -30,6 +30,7 @@ fn plain(shape: ConvShape) -> LayerSpec {
         problem: ConvProblem::new(shape),
         ranks: None,
         cp_rank: None,
+        rank: None,
         layout: Layout::default(),
         scheme: None,
         tile: None,

@@ -1,5 +1,5 @@
 //! Random networks through planning, rendering, NVRTC and the CPU emulation: chains, residuals,
-//! concatenations, prologues, Tucker layers, strides, odd sizes, batches, every scheme, tile policy and GPU.
+//! concatenations, prologues, factorised layers, strides, odd sizes, batches, every scheme, tile policy and GPU.
 //! Finds errors of fusion, views and the arena.
 //!
 //! `TDC_NETWORKS=300 cargo test --release --test random_networks -- --ignored deep::` runs more of them.
@@ -146,6 +146,37 @@ impl RandomNetworkBuilder {
         self.push_conv(input, options);
     }
 
+    /// A 1x1 convolution as two of a lower rank, with padding that its bias and its activation function do not leave zero.
+    fn low_rank(&mut self, input: usize) {
+        let x = self.values[input].1;
+        let mut options = ConvOptions::new(self.pick(&[1, 2, 5, 12, 19]));
+        options.kernel = [1, 1];
+        options.stride = [self.pick(&[1, 1, 2]), self.pick(&[1, 1, 3])];
+        let padding = Padding {
+            top: self.pick(&[0, 0, 1]),
+            left: self.pick(&[0, 0, 2]),
+            bottom: self.pick(&[0, 0, 1]),
+            right: self.pick(&[0, 0, 1]),
+        };
+        options.pad = PaddingOption::Pixels(padding);
+        options.bias = self.flag();
+        options.bn = self.bn();
+        options.activation = self.activation();
+        options.precision = self.precision;
+        if self.random.below(4) == 0 {
+            options.layout = Layout::Hwcn;
+        }
+        let limit = x.c.min(options.n);
+        options.rank = Some(1 + self.random.below(u64::from(limit)) as u32);
+        let y = TensorShape::new(
+            x.batch,
+            options.n,
+            (x.h + padding.top + padding.bottom - 1) / options.stride[0] + 1,
+            (x.w + padding.left + padding.right - 1) / options.stride[1] + 1,
+        );
+        self.push(&[input], OpOptions::Conv(options), y);
+    }
+
     /// A convolution padded such that only its stride reduces the image size.
     fn push_conv(&mut self, input: usize, mut options: ConvOptions) {
         let (x, kernel) = (self.values[input].1, options.kernel);
@@ -175,7 +206,7 @@ impl RandomNetworkBuilder {
         let same_image: Vec<usize> = (0..self.values.len())
             .filter(|&i| (self.values[i].1.h, self.values[i].1.w) == (x.h, x.w))
             .collect();
-        match self.random.below(13) {
+        match self.random.below(14) {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
@@ -273,6 +304,7 @@ impl RandomNetworkBuilder {
                 let groups = self.pick(&groups.collect::<Vec<_>>());
                 self.push(&[input], OpOptions::Shuffle(groups), x);
             }
+            10 => self.low_rank(input),
             _ => self.conv(input),
         }
     }
@@ -320,6 +352,8 @@ impl RandomNetworkBuilder {
                     n: 7,
                     bias: self.flag(),
                     activation: self.activation(),
+                    rank: self.flag().then(|| self.pick(&[1, 5, 7]).min(c)),
+                    factors: None,
                 };
                 let y = TensorShape::new(x.batch, 7, 1, 1);
                 self.push(&[last + 1], OpOptions::Linear(options), y);

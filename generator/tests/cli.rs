@@ -160,7 +160,7 @@ fn errors_in_a_config_have_their_position() {
             "activation: relu",
             "activaton: relu",
             "4:41: unknown key `activaton`; did you mean `activation`? conv takes op, name, inputs, output, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, activation, ranks, cp_rank, factors, scheme, tile, reduce, precision, tolerance, layout",
+             groups, bias, bn, activation, ranks, cp_rank, rank, factors, scheme, tile, reduce, precision, tolerance, layout",
         ),
         (
             "n: 8, bn",
@@ -2008,6 +2008,56 @@ fn pack_reports_the_error_of_a_cp_factorisation() {
         note.starts_with("note: the CP factorisation of `a` is ill-conditioned: "),
         "{note}"
     );
+}
+
+#[test]
+fn layers_with_a_rank_are_planned_packed_and_verified() {
+    let folder = Folder::new();
+    let text = "name: n\ninput: 3x5x3x2\nops:\n  - {op: conv, name: a, n: 7, kernel: 1, stride: 2, pad: 1, bias: true, rank: 5}\n  \
+                - {op: flatten, name: f}\n  - {op: linear, name: b, n: 11, activation: relu, rank: 2}\n";
+    folder.write("rank.yaml", text);
+    let plan: Value =
+        serde_json::from_str(&folder.succeeds(&["plan", "rank.yaml", "--json"])).expect("JSON");
+    let layers = plan["variants"][0]["layers"].as_array().expect("a list");
+    let names: Vec<_> = layers
+        .iter()
+        .filter_map(|layer| layer["name"].as_str())
+        .collect();
+    assert_eq!(names, ["a.first", "a.last", "b.first", "b.last"]);
+    let packed = folder.succeeds(&[
+        "pack",
+        "rank.yaml",
+        "--random",
+        "1",
+        "--safetensors",
+        "dense",
+    ]);
+    let lines: Vec<_> = packed.lines().collect();
+    let a = "a                        rank 5  truncated SVD, relative error 0.0000";
+    assert_eq!(lines[0], a);
+    let b = "b                        rank 2  truncated SVD, relative error 0.";
+    assert!(
+        lines[1].starts_with(b) && !lines[1].ends_with("0.0000"),
+        "{packed}"
+    );
+    let json = folder.succeeds(&["pack", "rank.yaml", "dense", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let of_layer = &report["factorizations"][1];
+    assert_eq!(
+        [&of_layer["ranks"], &of_layer["cp_rank"], &of_layer["rank"]],
+        [&json!(null), &json!(null), &json!(2)]
+    );
+    for checkpoint in [&[][..], &["--weights", "dense"]] {
+        let arguments = [&["verify", "rank.yaml", "--gpu", "a100"], checkpoint].concat();
+        let verified = folder.succeeds(&arguments);
+        assert!(
+            verified.contains("ok      network n for a100"),
+            "{verified}"
+        );
+    }
+    let dense = folder.succeeds(&["plan", "rank.yaml", "--dense"]);
+    assert!(dense.starts_with("n_dense: "), "{dense}");
+    assert!(!dense.contains(".first"), "{dense}");
 }
 
 #[test]

@@ -60,7 +60,8 @@ ops:
   - {op: scale_shift, name: m.c, bn: "#x", activation: relu}
   - {op: conv, name: t, n: 8, ranks: [4, 3], factors: [u, v, w], layout: nchw, tolerance: 0.01}
   - {op: conv, name: cp, n: 8, cp_rank: 5, inputs: [m.c]}
-  - {op: add, name: sum, inputs: [t, cp], activation: silu}
+  - {op: conv, name: low, n: 8, kernel: 1, rank: 7, factors: [x, "y:"], inputs: [cp]}
+  - {op: add, name: sum, inputs: [t, low], activation: silu}
   - {op: mul, name: square, inputs: [sum, sum]}
   - {op: conv, name: tiled, n: 5, scheme: direct, tile: {tp: 32, rn: 4, threads_n: 1, splits: 2}, inputs: square}
   - {op: layer_norm, name: normed, eps: 1e-6, inputs: square}
@@ -76,7 +77,8 @@ ops:
   - {op: global_max_pool, name: p}
   - {op: mul, name: gated, inputs: [all, p]}
   - {op: flatten, name: f}
-  - {op: linear, name: l, n: 7, bias: false, activation: tanh, output: {name: "~"}}
+  - {op: linear, name: k, n: 5, rank: 4, factors: [d, "e f"]}
+  - {op: linear, name: l, n: 7, rank: 5, bias: false, activation: tanh, output: {name: "~"}}
 "##;
 
 #[test]

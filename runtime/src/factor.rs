@@ -1,12 +1,12 @@
-//! The factors of Tucker and CP layers: their roles, names and shapes.
+//! The factors of Tucker, CP and low-rank layers: their roles, names and shapes.
 
 use std::fmt;
 
-/// A factor of a convolution in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7), with the shape of its
-/// weight in OIHW.
+/// A factor of a convolution in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7), or of a low-rank 1x1
+/// convolution or linear layer, with the shape of its weight in OIHW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FactorRole {
-    /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K.
+    /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K or rank K.
     First,
     /// [D2, D1, R, S]: the core, eq. 3.
     Core,
@@ -14,7 +14,7 @@ pub enum FactorRole {
     Vertical,
     /// [K, 1, 1, S]: a horizontal filter for each of the K channels.
     Horizontal,
-    /// [O, D2, 1, 1]: U2, eq. 4; or [O, K, 1, 1].
+    /// [O, D2, 1, 1]: U2, eq. 4; or [O, K, 1, 1] of CP rank K or rank K.
     Last,
 }
 
@@ -28,6 +28,9 @@ impl FactorRole {
     /// The factors of a CP layer whose horizontal filter is applied before the vertical one.
     pub const CP_HORIZONTAL_FIRST: [Self; 4] =
         [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
+
+    /// The factors of a low-rank layer, in order.
+    pub const LOW_RANK: [Self; 2] = [Self::First, Self::Last];
 
     /// Its name: `<layer>.<name>` is the factor's task, `<layer>.<name>.weight` its tensor in a checkpoint.
     pub const fn as_str(self) -> &'static str {
@@ -48,6 +51,8 @@ pub enum Decomposition {
     Tucker([u32; 2]),
     /// CP rank K: the weight is a sum of K outer products of four vectors.
     Cp(u32),
+    /// Rank K: the weight, a matrix [O, I], is the product of a matrix [O, K] and a matrix [K, I].
+    LowRank(u32),
 }
 
 impl Decomposition {
@@ -56,6 +61,7 @@ impl Decomposition {
         match self {
             Self::Tucker(_) => &FactorRole::TUCKER,
             Self::Cp(_) => &FactorRole::CP,
+            Self::LowRank(_) => &FactorRole::LOW_RANK,
         }
     }
 }
@@ -65,6 +71,7 @@ impl fmt::Display for Decomposition {
         match self {
             Self::Tucker([d1, d2]) => write!(f, "ranks [{d1}, {d2}]"),
             Self::Cp(rank) => write!(f, "CP rank {rank}"),
+            Self::LowRank(rank) => write!(f, "rank {rank}"),
         }
     }
 }

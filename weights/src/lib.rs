@@ -5,8 +5,8 @@
 //! ```
 //!
 //! [`resolve`] reads each tensor when a recipe needs it, folds BatchNorm into weights and biases, and
-//! factorises layers into Tucker or CP form. It computes in f64 and rounds to fp32 once, at the end. [`pack`]
-//! reorders the values into the layouts that the kernels read.
+//! factorises layers into Tucker, CP or low-rank form. It computes in f64 and rounds to fp32 once, at the end.
+//! [`pack`] reorders the values into the layouts that the kernels read.
 //!
 //! ```
 //! use tdc_runtime::{WeightFile, WeightLayout, WeightSlot};
@@ -40,6 +40,7 @@ mod checkpoint;
 mod cp;
 mod error;
 mod file;
+mod low_rank;
 mod matrix;
 mod random;
 mod recipe;
@@ -50,6 +51,7 @@ pub use checkpoint::Checkpoint;
 pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
 pub use file::{PackedSection, pack};
+pub use low_rank::LowRankFactors;
 pub use matrix::{NoConvergence, product};
 pub use recipe::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 pub use resolve::{Factorization, Resolved, SlotValues, resolve};

@@ -5,7 +5,7 @@ use tdc_runtime::{Decomposition, FactorRole, WeightSlot};
 /// The sources of one slot of the weight file; plain data from the planner.
 ///
 /// For a convolution followed by scales and shifts, `y = a (W x + b) + c` for each output channel, the slot
-/// has `a W` and `a b + c`. Only the last slot of a Tucker or CP layer has `bias` and `fold`.
+/// has `a W` and `a b + c`. Only the last slot of a factorised layer has `bias` and `fold`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRecipe {
     /// Name, layout and bias length of the slot; `layout.source` is the weight's shape [O, I/groups, R, S].
@@ -28,7 +28,7 @@ pub enum WeightSource {
     /// The matrix [O, I * R * S] of a linear layer. R = S = 1 is the usual one; otherwise it reads a
     /// flattened I x R x S image.
     Linear(String),
-    /// A factor of a Tucker or CP layer.
+    /// A factor of a factorised layer.
     Factor {
         /// The layer, the same in the recipes of all its factors.
         layer: FactorizedLayer,
@@ -37,12 +37,12 @@ pub enum WeightSource {
     },
 }
 
-/// A convolution whose weight is given by factors.
+/// A convolution or linear layer whose weight is given by factors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FactorizedLayer {
     /// Tensor of the dense weight.
     pub weight: String,
-    /// Shape of the dense weight: O, I, R, S.
+    /// Shape of the dense weight: O, I, R, S; R = S = 1 for a low-rank layer.
     pub shape: [u32; 4],
     /// Decomposition and ranks.
     pub decomposition: Decomposition,
@@ -87,7 +87,7 @@ impl FactorizedLayer {
         let [o, i, r, s] = self.shape;
         let [inner, outer] = match self.decomposition {
             Decomposition::Tucker(ranks) => ranks,
-            Decomposition::Cp(rank) => [rank, rank],
+            Decomposition::Cp(rank) | Decomposition::LowRank(rank) => [rank, rank],
         };
         match role {
             FactorRole::First => [inner, i, 1, 1],
@@ -178,7 +178,7 @@ fn factor_inconsistencies(
     source: [u32; 4],
 ) -> Vec<String> {
     let mut found = Vec::new();
-    let [o, i, ..] = layer.shape;
+    let [o, i, r, s] = layer.shape;
     match layer.decomposition {
         Decomposition::Tucker([d1, d2]) if d1 == 0 || d1 > i || d2 == 0 || d2 > o => {
             found.push(format!(
@@ -187,7 +187,16 @@ fn factor_inconsistencies(
             ));
         }
         Decomposition::Cp(0) => found.push(format!("the CP rank of `{}` is 0", layer.name())),
-        Decomposition::Tucker(_) | Decomposition::Cp(_) => {}
+        Decomposition::LowRank(_) if [r, s] != [1, 1] => found.push(format!(
+            "the filter of `{}` is {r}x{s}; only that of a 1x1 convolution or linear layer has a rank",
+            layer.name()
+        )),
+        Decomposition::LowRank(rank) if rank == 0 || rank > o.min(i) => found.push(format!(
+            "the rank {rank} of `{}` is not in 1..={}",
+            layer.name(),
+            o.min(i)
+        )),
+        Decomposition::Tucker(_) | Decomposition::Cp(_) | Decomposition::LowRank(_) => {}
     }
     let roles = layer.decomposition.factors();
     if layer.factors.len() != roles.len() || !roles.contains(&role) {

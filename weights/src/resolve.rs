@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use crate::checkpoint::FloatTensor;
 use crate::{
-    Checkpoint, CpFactors, FactorizedLayer, ScaleShiftSource, SlotRecipe, TuckerFactors,
-    WeightError, WeightErrors, WeightSource,
+    Checkpoint, CpFactors, FactorizedLayer, LowRankFactors, ScaleShiftSource, SlotRecipe,
+    TuckerFactors, WeightError, WeightErrors, WeightSource,
 };
 use tdc_runtime::{Decomposition, FactorRole};
 
@@ -24,7 +24,7 @@ pub struct SlotValues {
     pub shift: Vec<f32>,
 }
 
-/// Report on the factorisation of a Tucker or CP layer.
+/// Report on the factorisation of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factorization {
     /// Name of the layer: that of its dense weight without `.weight`.
@@ -45,7 +45,7 @@ pub struct Factorization {
 pub struct Resolved {
     /// In the order of the recipes.
     pub values: Vec<SlotValues>,
-    /// One for each Tucker or CP layer, in the order of the recipes.
+    /// One for each factorised layer, in the order of the recipes.
     pub factorizations: Vec<Factorization>,
     /// Tensors of the checkpoint that no recipe uses, sorted, without `num_batches_tracked`.
     pub unused: Vec<String>,
@@ -53,8 +53,8 @@ pub struct Resolved {
 
 /// Computes the values of every slot.
 ///
-/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A Tucker or CP layer is factorised
-/// once for all its slots.
+/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A layer is factorised once for all
+/// its slots.
 ///
 /// # Errors
 /// [`WeightErrors`] with all errors: missing tensors, wrong shapes, unsupported element types, values that
@@ -104,6 +104,7 @@ struct Resolver<'a> {
 enum LayerFactors {
     Tucker(TuckerFactors),
     Cp(CpFactors),
+    LowRank(LowRankFactors),
 }
 
 impl LayerFactors {
@@ -120,6 +121,12 @@ impl LayerFactors {
             Decomposition::Cp(rank) => CpFactors::als(weight, shape, rank as usize)
                 .map(Self::Cp)
                 .ok(),
+            Decomposition::LowRank(rank) => {
+                let [o, i, ..] = shape;
+                LowRankFactors::svd(weight, [o, i], rank as usize)
+                    .map(Self::LowRank)
+                    .ok()
+            }
         }
     }
 
@@ -148,6 +155,16 @@ impl LayerFactors {
                     last,
                 })
             }
+            Decomposition::LowRank(rank) => {
+                let [first, last] = values.try_into().ok()?;
+                let [o, i, ..] = shape;
+                Self::LowRank(LowRankFactors {
+                    shape: [o, i],
+                    rank: rank as usize,
+                    first,
+                    last,
+                })
+            }
         })
     }
 
@@ -161,8 +178,14 @@ impl LayerFactors {
             (Self::Cp(factors), FactorRole::Vertical) => &factors.vertical,
             (Self::Cp(factors), FactorRole::Horizontal) => &factors.horizontal,
             (Self::Cp(factors), FactorRole::Last) => &factors.last,
+            (Self::LowRank(factors), FactorRole::First) => &factors.first,
+            (Self::LowRank(factors), FactorRole::Last) => &factors.last,
             (Self::Tucker(_), FactorRole::Vertical | FactorRole::Horizontal)
-            | (Self::Cp(_), FactorRole::Core) => &[],
+            | (Self::Cp(_), FactorRole::Core)
+            | (
+                Self::LowRank(_),
+                FactorRole::Core | FactorRole::Vertical | FactorRole::Horizontal,
+            ) => &[],
         }
     }
 
@@ -170,12 +193,13 @@ impl LayerFactors {
         match self {
             Self::Tucker(factors) => factors.relative_error(weight),
             Self::Cp(factors) => factors.relative_error(weight),
+            Self::LowRank(factors) => factors.relative_error(weight),
         }
     }
 
     fn cancellation(&self) -> Option<f64> {
         match self {
-            Self::Tucker(_) => None,
+            Self::Tucker(_) | Self::LowRank(_) => None,
             Self::Cp(factors) => Some(factors.cancellation()),
         }
     }

@@ -1,7 +1,7 @@
 //! Values of the caller, such as those of the command line, that replace those of a config.
 
 use crate::gpu::Targets;
-use crate::ir::{ConvOptions, Precision, TensorShape, TilePolicy, Tolerance};
+use crate::ir::{ConvOptions, LinearOptions, Precision, TensorShape, TilePolicy, Tolerance};
 
 /// Overrides by the caller.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -57,8 +57,21 @@ impl Overrides {
             true => ConvOptions {
                 ranks: None,
                 cp_rank: None,
+                rank: None,
                 factors: None,
                 ..all
+            },
+        }
+    }
+
+    /// The options of a fully connected layer of a network.
+    pub(crate) fn linear(&self, config: LinearOptions) -> LinearOptions {
+        match self.dense {
+            false => config,
+            true => LinearOptions {
+                rank: None,
+                factors: None,
+                ..config
             },
         }
     }
@@ -76,6 +89,7 @@ impl Overrides {
 mod tests {
     use super::*;
     use crate::config::{Config, yaml};
+    use crate::ir::OpKind;
 
     /// A network with a convolution, and a layer set with the same.
     fn configs(keys: &str) -> [String; 2] {
@@ -90,7 +104,7 @@ mod tests {
         match yaml::parse(config, "a.yaml", overrides) {
             Ok(Config::Network(network)) => {
                 let conv = network.op(network.output());
-                let crate::ir::OpKind::Conv(found) = &conv.kind else {
+                let OpKind::Conv(found) = &conv.kind else {
                     return format!("{conv:?}");
                 };
                 let options = &found.options;
@@ -149,6 +163,47 @@ mod tests {
             assert!(network.starts_with(&format!("{name} ")), "{network}");
             let overridden = network.contains(" 5 Fp16 ") && network.ends_with(" l4 None");
             assert_eq!(overridden, overrides.dense, "{network}");
+        }
+    }
+
+    #[test]
+    fn dense_networks_have_no_rank() {
+        let config = "{name: a, input: 3x8x1x1, ops: [{op: conv, name: c, n: 16, kernel: 1, RANK}, \
+                      {op: linear, name: l, n: 5, RANK}]}";
+        let dense = Overrides {
+            dense: true,
+            ..Overrides::default()
+        };
+        for (keys, overrides, expected) in [
+            ("rank: 3", Overrides::default(), Ok("a [Some(3), Some(3)]")),
+            (
+                "rank: 3, factors: [f, g]",
+                dense.clone(),
+                Ok("a_dense [None, None]"),
+            ),
+            ("rank: 99", dense.clone(), Ok("a_dense [None, None]")),
+            ("bias: true", dense, Ok("a [None, None]")),
+            ("rank: 99", Overrides::default(), Err(())),
+        ] {
+            let found = yaml::parse(&config.replace("RANK", keys), "a.yaml", &overrides);
+            let found = found.map_err(|_| ()).map(|config| match config {
+                Config::Network(network) => {
+                    let ranks = network.ops.iter().filter_map(|op| match &op.kind {
+                        OpKind::Conv(conv) => Some((conv.options.rank, &conv.options.factors)),
+                        OpKind::Linear(linear) => {
+                            Some((linear.options.rank, &linear.options.factors))
+                        }
+                        _ => None,
+                    });
+                    let ranks = ranks.map(|(rank, factors)| {
+                        assert!(rank.is_some() || factors.is_none());
+                        rank
+                    });
+                    format!("{} {:?}", network.name, ranks.collect::<Vec<_>>())
+                }
+                Config::LayerSet(set) => set.name,
+            });
+            assert_eq!(found, expected.map(str::to_owned), "{keys}");
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct LayerSpec {
     pub layout: Layout,
     /// Rank of a CP decomposition of the weight.
     pub cp_rank: Option<u32>,
+    /// Rank of the weight of a 1x1 convolution; none in a set.
+    pub rank: Option<u32>,
     /// The scheme that the config requests; `None`: the planner chooses.
     pub scheme: Option<String>,
     /// The tile that the config requests, in the order of the scheme's tile numbers.
@@ -76,6 +78,7 @@ impl LayerSpec {
             ranks: conv.options.ranks,
             layout: conv.options.layout,
             cp_rank: conv.options.cp_rank,
+            rank: conv.options.rank,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })

@@ -1,11 +1,13 @@
 //! A network: a graph of typed ops with every size inferred, and the builder that checks it.
 
+mod decomposition;
+
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions,
-    PaddingOption, PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem,
-    ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    PaddingOption, PoolKind, PoolOptions, PoolProblem, ResizeOptions, ResizeProblem, ResizedSize,
+    ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -165,7 +167,7 @@ pub const INPUT_NAME: &str = "input";
 /// The name of a Tucker layer's core and last factor in one task.
 pub(crate) const CORE_LAST: &str = "core_last";
 
-/// The names of a factorised convolution's tasks: its factors, and [`CORE_LAST`].
+/// The names of a factorised layer's tasks: its factors, and [`CORE_LAST`].
 fn factor_names() -> Vec<&'static str> {
     let factors = FactorRole::TUCKER.iter().chain(&FactorRole::CP);
     factors
@@ -362,17 +364,20 @@ impl NetworkBuilder {
         }
     }
 
-    /// Rejects names that other ops use for their own parts: the factors of a convolution, whose weights have these names in a checkpoint,
+    /// Rejects names that other ops use for their own parts: the factors of a layer, whose weights have these names in a checkpoint,
     /// and the copies for a concatenation.
     fn check_reserved_names(&mut self) {
         let mut parts = HashMap::new();
         for op in &self.ops {
             let own: Vec<&str> = match &op.kind {
                 OpKind::Conv(conv)
-                    if conv.options.ranks.is_some() || conv.options.cp_rank.is_some() =>
+                    if conv.options.ranks.is_some()
+                        || conv.options.cp_rank.is_some()
+                        || conv.options.rank.is_some() =>
                 {
                     factor_names()
                 }
+                OpKind::Linear(linear) if linear.options.rank.is_some() => factor_names(),
                 OpKind::Concat => {
                     let inputs = op.inputs.iter();
                     inputs.map(|input| &self.ops[input.0].name[..]).collect()
@@ -495,6 +500,9 @@ impl NetworkBuilder {
                 self.check_positive(index, "n", &[options.n])?;
                 let y = TensorShape::new(x.batch, options.n, 1, 1);
                 self.check_weight_size(index, u64::from(x.c) * u64::from(options.n))?;
+                if let Some(rank) = options.rank {
+                    self.check_rank(index, [options.n, x.c], rank)?;
+                }
                 (OpKind::Linear(Linear { c: x.c, options }), y)
             }
             OpOptions::Binary(op, activation) => {
@@ -622,46 +630,6 @@ impl NetworkBuilder {
         Some((OpKind::Resize(problem), TensorShape { h, w, ..x }))
     }
 
-    /// Checks the rank of a CP decomposition.
-    fn check_cp_rank(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
-        // The rank of a tensor is at most the product of all its sizes but the largest.
-        let sizes = [options.n, x.c, options.kernel[0], options.kernel[1]].map(u64::from);
-        let largest = sizes.into_iter().max().unwrap_or(1);
-        let product = sizes.into_iter().fold(1, u64::saturating_mul);
-        let limit = product / largest.max(1);
-        if rank == 0 || u64::from(rank) > limit {
-            self.error(
-                SpecLocation::Key(index, "cp_rank"),
-                format!("rank {rank} is not between 1 and {limit}"),
-                "no weight of these sizes has a larger CP rank than the product of all but the largest",
-            );
-        }
-        for (wrong, message, help) in [
-            (
-                options.groups != 1,
-                format!(
-                    "a convolution with {} groups cannot have a CP rank",
-                    options.groups
-                ),
-                "leave out `cp_rank` or `groups`",
-            ),
-            (
-                options.ranks.is_some(),
-                "a convolution cannot have a CP rank and Tucker ranks".to_owned(),
-                "leave out `cp_rank` or `ranks`",
-            ),
-            (
-                options.reduce == Reduce::Atomic,
-                "a convolution with a CP rank cannot add by atomics".to_owned(),
-                "leave out `cp_rank` or `reduce`",
-            ),
-        ] {
-            if wrong {
-                self.error(SpecLocation::Key(index, "cp_rank"), message, help);
-            }
-        }
-    }
-
     fn conv_shape(
         &mut self,
         index: usize,
@@ -688,32 +656,7 @@ impl NetworkBuilder {
                 "groups must divide both",
             );
         }
-        if let Some(ranks) = options.ranks {
-            let limits = [
-                (x.c, "D1 is at most the input channels"),
-                (options.n, "D2 is at most the output channels"),
-            ];
-            for (item, (limit, what)) in limits.into_iter().enumerate() {
-                let rank = ranks[item];
-                if rank == 0 || rank > limit {
-                    self.error(
-                        SpecLocation::Item(index, "ranks", item),
-                        format!("rank {rank} is not between 1 and {limit}"),
-                        format!("{what}; ranks are written [D1, D2]"),
-                    );
-                }
-            }
-            if groups != 1 {
-                self.error(
-                    SpecLocation::Key(index, "ranks"),
-                    format!("a convolution with {groups} groups cannot have Tucker ranks"),
-                    "leave out `ranks` or `groups`",
-                );
-            }
-        }
-        if let Some(rank) = options.cp_rank {
-            self.check_cp_rank(index, x, options, rank);
-        }
+        self.check_decomposition(index, x, options);
         let padding = match options.pad {
             PaddingOption::Pixels(padding) => padding,
             PaddingOption::Same => {

@@ -74,8 +74,10 @@ pub struct ConvOptions {
     pub ranks: Option<[u32; 2]>,
     /// Rank of a CP decomposition of the weight into four factors.
     pub cp_rank: Option<u32>,
+    /// Rank of the weight of a 1x1 convolution: a matrix N x C, the product of one of N x rank and one of rank x C.
+    pub rank: Option<u32>,
     /// Checkpoint names of trained factors: [first, core, last] of a layer with Tucker ranks, [first, vertical, horizontal, last] of a
-    /// layer with a CP rank; by default `<name>.first.weight` and so on.
+    /// layer with a CP rank, [first, last] of a layer with a rank; by default `<name>.first.weight` and so on.
     pub factors: Option<Vec<String>>,
     /// The requested scheme; `None`: the planner chooses.
     pub scheme: Option<String>,
@@ -107,6 +109,7 @@ impl ConvOptions {
             activation: Activation::None,
             ranks: None,
             cp_rank: None,
+            rank: None,
             factors: None,
             scheme: None,
             tile: None,
@@ -144,6 +147,24 @@ pub struct LinearOptions {
     pub bias: bool,
     /// Activation function after the op.
     pub activation: Activation,
+    /// Rank of its weight: a matrix N x C, the product of one of N x rank and one of rank x C.
+    pub rank: Option<u32>,
+    /// Checkpoint names of trained factors [first, last] of a layer with a rank; by default `<name>.first.weight` and
+    /// `<name>.last.weight`.
+    pub factors: Option<Vec<String>>,
+}
+
+impl LinearOptions {
+    /// A layer to `n` features with the default of every other option.
+    pub fn new(n: u32) -> Self {
+        Self {
+            n,
+            bias: true,
+            activation: Activation::None,
+            rank: None,
+            factors: None,
+        }
+    }
 }
 
 /// Options of a per-channel `scale * x + shift`.

@@ -3,7 +3,7 @@
 //! - scale_shift ops (BatchNorm) and activation functions after a layer are folded into its weights and bias and into its epilogue. An
 //!   addition becomes its residual. Both require that no other op reads the values between them.
 //! - A scale_shift (and its activation function) that only convolutions read becomes their prologue.
-//! - A convolution with Tucker ranks or a CP rank becomes [a task for each factor](super::factors).
+//! - A convolution or linear layer with ranks becomes [a task for each factor](super::factors).
 //! - Concatenations, slices and flattens are [views](super::views); only those that cannot be views are copied.
 //!
 //! Everything that is a choice, such as fusing the factors of a layer, is left to [candidates](super::candidates).
@@ -196,6 +196,7 @@ impl Folder<'_> {
             },
             ranks: options.ranks,
             cp_rank: options.cp_rank,
+            rank: options.rank,
             layout: options.layout,
             scheme: options.scheme.clone(),
             tile: options.tile.clone(),
@@ -227,13 +228,19 @@ impl Folder<'_> {
                 activation: epilogue_ops.activation,
             },
         };
-        let parameters = Parameters {
-            layer: Some(id),
-            fold: epilogue_ops.fold,
-            ..Parameters::default()
+        let values = LayerValues {
+            x: ValueId(op.inputs[0].0),
+            residual: None,
+            y: ValueId(epilogue_ops.output.0),
         };
-        let output = epilogue_ops.output;
-        self.task(id, Problem::Linear(problem), None, output, parameters);
+        let ops = LayerOps {
+            layer: id,
+            fold: epilogue_ops.fold,
+            prologue: None,
+        };
+        let rank = linear.options.rank;
+        self.graph
+            .push_linear(&op.name, problem, rank, &values, &ops);
     }
 
     /// A scale_shift: becomes the prologue of the convolutions that read it, or a task.

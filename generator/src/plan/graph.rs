@@ -62,7 +62,7 @@ impl Parameters {
 /// The work of one unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Name of the layer, followed by `.` and the factor's name for a factor of a Tucker or CP layer.
+    /// Name of the layer, followed by `.` and the factor's name for a factor of a factorised layer.
     pub name: String,
     /// The problem that its unit computes.
     pub problem: Problem,

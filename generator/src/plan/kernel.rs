@@ -146,6 +146,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     let spec = LayerSpec {
         layout: Layout::Nchw,
         cp_rank: None,
+        rank: None,
         ..layer.clone()
     };
     let whole = Problem::Conv(spec.problem);
@@ -186,7 +187,8 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         // Kernels of programs have NCHW tensors, and a dense weight or Tucker factors.
         let problem = |task: &Task| {
             let conv_of_task = task.problem.nchw_conv().copied();
-            conv_of_task.filter(|_| conv.options.cp_rank.is_none())
+            let other_factors = conv.options.cp_rank.or(conv.options.rank);
+            conv_of_task.filter(|_| other_factors.is_none())
         };
         let first = problem(task)?;
         let last = match conv.options.ranks {
@@ -207,6 +209,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
             },
             ranks: conv.options.ranks,
             cp_rank: None,
+            rank: None,
             layout: conv.options.layout,
             scheme: conv.options.scheme.clone(),
             tile: conv.options.tile.clone(),
@@ -217,4 +220,45 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     layers
         .filter_map(|(index, task)| layer(task, &tasks[index + 1..]))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    #[test]
+    fn the_layers_of_a_network_have_a_dense_weight_or_tucker_factors() {
+        let pointwise = ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(5)
+        };
+        let mut net = NetworkBuilder::new("net", TensorShape::new(3, 7, 9, 5));
+        for (name, ranks, cp_rank, rank) in [
+            ("low", None, None, Some(3)),
+            ("tucker", Some([2, 3]), None, None),
+            ("cp", None, Some(2), None),
+            ("dense", None, None, None),
+        ] {
+            let options = ConvOptions {
+                ranks,
+                cp_rank,
+                rank,
+                ..pointwise.clone()
+            };
+            net.op(name, None, OpOptions::Conv(options));
+        }
+        net.op("pool", None, OpOptions::GlobalAvgPool);
+        let linear = LinearOptions {
+            rank: Some(2),
+            ..LinearOptions::new(3)
+        };
+        net.op("linear", None, OpOptions::Linear(linear));
+        let layers = network_layers(&net.finish().unwrap());
+        let layers: Vec<_> = layers
+            .iter()
+            .map(|layer| (&layer.name[..], layer.ranks))
+            .collect();
+        assert_eq!(layers, [("tucker", Some([2, 3])), ("dense", None)]);
+    }
 }

@@ -14,7 +14,7 @@ use tdc_runtime::{Variant, WeightFile, WeightSlot};
 /// One step of a network: a unit with its memory and parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerPlan {
-    /// Name: of the op, or of a factor of a Tucker or CP layer.
+    /// Name: of the op, or of a factor of a factorised layer.
     pub name: String,
     /// Name of the op whose output this layer writes; the last op if several are fused.
     pub output_op: String,

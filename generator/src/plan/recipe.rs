@@ -40,9 +40,9 @@ fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<Wei
     let op = network.op(id);
     let name = format!("{}.weight", op.name);
     match (&op.kind, factor) {
-        (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
+        (OpKind::Linear(_), None) => Some(WeightSource::Linear(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
-        (OpKind::Conv(_), Some(factor)) => Some(WeightSource::Factor {
+        (OpKind::Conv(_) | OpKind::Linear(_), Some(factor)) => Some(WeightSource::Factor {
             layer: factorized_layer(network, id)?,
             role: factor,
         }),
@@ -61,25 +61,32 @@ fn bias(network: &Network, id: OpId) -> Option<String> {
     has_bias.then(|| format!("{}.bias", op.name))
 }
 
-/// The names and shapes of a convolution with Tucker ranks or a CP rank in the checkpoint; `None` for any other op.
+/// The names and shapes of a convolution or linear layer with ranks in the checkpoint; `None` for any other op.
 pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> {
     let op = network.op(id);
-    let OpKind::Conv(conv) = &op.kind else {
-        return None;
-    };
-    let shape = &conv.shape;
-    let options = &conv.options;
-    let decomposition = match (options.ranks, options.cp_rank) {
-        (Some(ranks), _) => Decomposition::Tucker(ranks),
-        (None, Some(rank)) => Decomposition::Cp(rank),
-        (None, None) => return None,
+    let (shape, decomposition, factors) = match &op.kind {
+        OpKind::Conv(conv) => {
+            let (shape, options) = (&conv.shape, &conv.options);
+            let tucker = options.ranks.map(Decomposition::Tucker);
+            let decomposition = tucker
+                .or(options.cp_rank.map(Decomposition::Cp))
+                .or(options.rank.map(Decomposition::LowRank))?;
+            let shape = [shape.n, shape.c, shape.r, shape.s];
+            (shape, decomposition, &options.factors)
+        }
+        OpKind::Linear(linear) => {
+            let options = &linear.options;
+            let decomposition = Decomposition::LowRank(options.rank?);
+            ([options.n, linear.c, 1, 1], decomposition, &options.factors)
+        }
+        _ => return None,
     };
     let named = |factor: &FactorRole| format!("{}.{}.weight", op.name, factor.as_str());
     Some(FactorizedLayer {
         weight: format!("{}.weight", op.name),
-        shape: [shape.n, shape.c, shape.r, shape.s],
+        shape,
         decomposition,
-        factors: match &options.factors {
+        factors: match factors {
             Some(names) => names.clone(),
             None => decomposition.factors().iter().map(named).collect(),
         },

@@ -15,7 +15,7 @@ pub struct CheckpointParameters {
 }
 
 impl CheckpointParameters {
-    /// Dense weights are read from the checkpoint. Those of Tucker and CP layers are the product of the
+    /// Dense weights are read from the checkpoint. Those of factorised layers are the product of the
     /// factors in the plan's slots, so that the error of the factorisation is not counted.
     ///
     /// # Errors
@@ -109,6 +109,10 @@ impl CheckpointParameters {
                 (Decomposition::Cp(rank), &[first, vertical, horizontal, last]) => {
                     cp_weight(shape, rank as usize, [first, vertical, horizontal, last])
                 }
+                (Decomposition::LowRank(rank), &[first, last]) => {
+                    let [o, i, ..] = shape;
+                    low_rank_weight([o, i], rank as usize, [first, last])
+                }
                 _ => continue,
             };
             let folded = plan
@@ -177,6 +181,19 @@ fn cp_weight(
             let of_channels = f64::from(last[n * rank + k]) * f64::from(first[k * i + c]);
             let of_filter = f64::from(vertical[k * r + a]) * f64::from(horizontal[k * s + b]);
             *value += of_channels * of_filter;
+        }
+    }
+    weight
+}
+
+/// `W[o,i] = sum over k of last[o,k] first[k,i]`.
+fn low_rank_weight([o, i]: [usize; 2], rank: usize, [first, last]: [&[f32]; 2]) -> Vec<f64> {
+    let mut weight = vec![0.0; o * i];
+    for (row, factors) in weight.chunks_mut(i).zip(last.chunks(rank)) {
+        for (factor, first) in factors.iter().zip(first.chunks(i)) {
+            for (value, first) in row.iter_mut().zip(first) {
+                *value += f64::from(*factor) * f64::from(*first);
+            }
         }
     }
     weight

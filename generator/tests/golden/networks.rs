@@ -141,15 +141,7 @@ pub fn mixed() -> Network {
     );
     net.op("average", None, OpOptions::GlobalAvgPool);
     net.op("flat", None, OpOptions::Flatten);
-    net.op(
-        "head",
-        None,
-        OpOptions::Linear(LinearOptions {
-            n: 7,
-            bias: true,
-            activation: Activation::None,
-        }),
-    );
+    net.op("head", None, OpOptions::Linear(LinearOptions::new(7)));
     net.name_output("scores");
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
@@ -180,15 +172,7 @@ pub fn pair() -> Network {
     net.op("stem", None, direct(32, Some(&[32, 4, 1, 1])));
     net.op("core", None, direct(28, None));
     net.op("pool", None, OpOptions::GlobalAvgPool);
-    net.op(
-        "head",
-        None,
-        OpOptions::Linear(LinearOptions {
-            n: 10,
-            bias: true,
-            activation: Activation::None,
-        }),
-    );
+    net.op("head", None, OpOptions::Linear(LinearOptions::new(10)));
     let mut network = net.finish().unwrap_or_else(|errors| panic!("{errors:?}"));
     network.gpus = Targets::named(&["h200", "rtx2080ti"]).unwrap();
     network

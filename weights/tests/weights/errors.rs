@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use tdc_weights::{ScaleShiftSource, SlotRecipe, WeightError, WeightSource, resolve};
 
-use crate::fixtures::{Tensors, batch_norm, conv, factored, tucker_layer};
+use crate::fixtures::{Tensors, batch_norm, conv, factored, low_rank_layer, tucker_layer};
 
 fn recipe() -> SlotRecipe {
     let mut recipe = conv("conv1", [2, 3, 1, 1]);
@@ -238,5 +238,26 @@ fn recipes_that_contradict_themselves_are_refused() {
     check(
         &factor([1, 2], Core),
         "the Core factor of `t` has shape [2, 1, 1, 1]",
+    );
+    let low_rank = |filter: [u32; 2], rank, role| {
+        move |r: &mut SlotRecipe| {
+            let mut layer = low_rank_layer("t", [2, 3], rank);
+            layer.shape[2..].copy_from_slice(&filter);
+            r.weight = Some(WeightSource::Factor { layer, role });
+        }
+    };
+    for rank in [0, 3] {
+        check(
+            &low_rank([1, 1], rank, Last),
+            &format!("the rank {rank} of `t` is not in 1..=2"),
+        );
+    }
+    check(
+        &low_rank([1, 2], 1, Last),
+        "the filter of `t` is 1x2; only that of a 1x1 convolution",
+    );
+    check(
+        &low_rank([1, 1], 1, Core),
+        "`t` has 2 factors, and this one is Core; with rank 1 the factors are [First, Last]",
     );
 }

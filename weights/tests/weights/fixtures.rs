@@ -136,7 +136,19 @@ pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactorizedLayer {
     }
 }
 
-/// The slots of a Tucker or CP layer.
+/// A low-rank 1x1 convolution or linear layer.
+pub fn low_rank_layer(name: &str, [o, i]: [u32; 2], rank: u32) -> FactorizedLayer {
+    FactorizedLayer {
+        weight: format!("{name}.weight"),
+        shape: [o, i, 1, 1],
+        decomposition: Decomposition::LowRank(rank),
+        factors: ["first", "last"]
+            .map(|part| format!("{name}.{part}.weight"))
+            .to_vec(),
+    }
+}
+
+/// The slots of a factorised layer.
 pub fn factored(layer: &FactorizedLayer) -> Vec<SlotRecipe> {
     let roles = layer.decomposition.factors().iter();
     roles

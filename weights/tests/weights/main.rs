@@ -5,6 +5,7 @@ mod cp;
 mod errors;
 mod fixtures;
 mod folding;
+mod low_rank;
 mod packing;
 mod reference;
 mod tucker;

@@ -98,6 +98,7 @@ fn print_text(
             _ if factorisation.trained => "factors from the checkpoint",
             Decomposition::Tucker(_) => "truncated HOSVD",
             Decomposition::Cp(_) => "alternating least squares",
+            Decomposition::LowRank(_) => "truncated SVD",
         };
         let layer = &factorisation.layer;
         print(format_args!("{layer:<24} {form}  {origin}, {error}\n"))?;
@@ -138,14 +139,16 @@ fn print_json(
         .factorizations
         .iter()
         .map(|f| {
-            let (ranks, cp_rank) = match f.decomposition {
-                Decomposition::Tucker(ranks) => (Some(ranks), None),
-                Decomposition::Cp(rank) => (None, Some(rank)),
+            let (ranks, cp_rank, rank) = match f.decomposition {
+                Decomposition::Tucker(ranks) => (Some(ranks), None, None),
+                Decomposition::Cp(rank) => (None, Some(rank), None),
+                Decomposition::LowRank(rank) => (None, None, Some(rank)),
             };
             json!({
                 "layer": f.layer,
                 "ranks": ranks,
                 "cp_rank": cp_rank,
+                "rank": rank,
                 "factors_from_checkpoint": f.trained,
                 "relative_error": f.relative_error,
                 "cancellation": f.cancellation,

@@ -42,6 +42,7 @@ enum_with_rows! {
         Pad = "pad",
         Precision = "precision",
         Prologue = "prologue",
+        Rank = "rank",
         Ranks = "ranks",
         Reduce = "reduce",
         Residual = "residual",
@@ -443,7 +444,7 @@ pub static ROWS: &[Row] = &[
     .overridden_by(
         "dense",
         "",
-        "without Tucker and CP ranks; `_dense` is appended to the network's name",
+        "without ranks; `_dense` is appended to the network's name",
     ),
     Row::new(
         Key::CpRank,
@@ -453,11 +454,25 @@ pub static ROWS: &[Row] = &[
         "[CP](configs.md#cp-layers) rank R; in a layer set, one launch",
     ),
     Row::new(
+        Key::Rank,
+        of!(Op(NetworkOp::Conv | NetworkOp::Linear)),
+        NUMBER,
+        "none",
+        "[rank](configs.md#low-rank-layers) of the weight of a linear layer or a 1x1 convolution, which becomes two layers",
+    ),
+    Row::new(
         Key::Factors,
         of!(Op(NetworkOp::Conv)),
-        "`[first, core, last]` with `ranks`, `[first, vertical, horizontal, last]` with `cp_rank`",
+        "`[first, core, last]` with `ranks`, `[first, vertical, horizontal, last]` with `cp_rank`, `[first, last]` with `rank`",
         "`<name>.first.weight` and so on, if the checkpoint has them",
         "names of trained factors in the checkpoint",
+    ),
+    Row::new(
+        Key::Factors,
+        of!(Op(NetworkOp::Linear)),
+        "`[first, last]`",
+        "`<name>.first.weight` and so on, if the checkpoint has them",
+        "names of trained factors in the checkpoint, with `rank`",
     ),
     Row::new(
         Key::Scheme,

@@ -13,7 +13,7 @@ use crate::ir::{
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
-use tdc_runtime::Padding;
+use tdc_runtime::{FactorRole, Padding};
 
 /// An op as written.
 pub(super) struct RawOp<'n> {
@@ -137,7 +137,8 @@ fn options(
             let options = ConvOptions {
                 bn: batch_norm(fields, report),
                 ranks: fields.integers(Key::Ranks, "[D1, D2]", report),
-                factors: factors(fields, report),
+                rank: fields.integer(Key::Rank, report),
+                factors: factors(fields, conv_factors(fields), report),
                 ..conv_options(n?, fields, report)
             };
             Some(OpOptions::Conv(overrides.convolution(options)))
@@ -158,11 +159,15 @@ fn options(
         NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),
         NetworkOp::Linear => {
             let n = required_n(fields, report);
-            Some(OpOptions::Linear(LinearOptions {
-                bias: fields.boolean(Key::Bias, true, report),
+            let default = LinearOptions::new(0);
+            let options = LinearOptions {
+                bias: fields.boolean(Key::Bias, default.bias, report),
                 activation: activation(fields, report),
+                rank: fields.integer(Key::Rank, report),
+                factors: factors(fields, &FactorRole::LOW_RANK, report),
                 n: n?,
-            }))
+            };
+            Some(OpOptions::Linear(overrides.linear(options)))
         }
         NetworkOp::Add => Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
         NetworkOp::Mul => Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
@@ -226,9 +231,10 @@ fn required(key: Key, help: &str, fields: &Fields<'_>, report: &mut Report<'_>) 
     integer(key, node, report)
 }
 
-/// Whether a convolution is written as a factorised layer.
+/// Whether an op is written as a factorised layer.
 pub(super) fn has_ranks(fields: &Fields<'_>) -> bool {
-    fields.get(Key::Ranks).is_some() || fields.get(Key::CpRank).is_some()
+    let keys = [Key::Ranks, Key::CpRank, Key::Rank];
+    keys.iter().any(|&key| fields.get(key).is_some())
 }
 
 /// The options that a convolution has in a network and in a layer set. A value with an error is replaced by
@@ -427,11 +433,24 @@ fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
     None
 }
 
-fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
-    let (count, form) = match fields.get(Key::CpRank) {
-        Some(_) => (4, "[first, vertical, horizontal, last]"),
-        None => (3, "[first, core, last]"),
-    };
+/// The factors of a convolution, by the ranks that are written.
+fn conv_factors(fields: &Fields<'_>) -> &'static [FactorRole] {
+    match (fields.get(Key::CpRank), fields.get(Key::Rank)) {
+        (Some(_), _) => &FactorRole::CP,
+        (None, Some(_)) => &FactorRole::LOW_RANK,
+        (None, None) => &FactorRole::TUCKER,
+    }
+}
+
+/// The names of a layer's factors in the checkpoint.
+fn factors(
+    fields: &Fields<'_>,
+    roles: &[FactorRole],
+    report: &mut Report<'_>,
+) -> Option<Vec<String>> {
+    let count = roles.len();
+    let names: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+    let form = &format!("[{}]", names.join(", "))[..];
     let node = fields.get(Key::Factors)?;
     let items = list(Key::Factors, node, form, report)?;
     if items.len() != count {

@@ -129,6 +129,8 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.always(Key::N, linear.options.n);
             all.unless(linear.options.bias, Key::Bias, false);
             all.activation(linear.options.activation);
+            all.rank(linear.options.rank);
+            all.factors(linear.options.factors.as_deref());
         }
         OpKind::Binary(_, activation) | OpKind::Activation(activation) => {
             all.activation(*activation);
@@ -245,10 +247,8 @@ impl Entries {
         if let Some(rank) = options.cp_rank {
             self.always(Key::CpRank, rank);
         }
-        if let Some(factors) = &options.factors {
-            let names: Vec<String> = factors.iter().map(|name| scalar(name)).collect();
-            self.always(Key::Factors, format!("[{}]", names.join(", ")));
-        }
+        self.rank(options.rank);
+        self.factors(options.factors.as_deref());
         if let Some(scheme) = &options.scheme {
             self.always(Key::Scheme, scalar(scheme));
         }
@@ -279,6 +279,19 @@ impl Entries {
             Key::Layout,
             name_of(&Layout::NAMES, layout),
         );
+    }
+
+    fn rank(&mut self, rank: Option<u32>) {
+        if let Some(rank) = rank {
+            self.always(Key::Rank, rank);
+        }
+    }
+
+    fn factors(&mut self, factors: Option<&[String]>) {
+        if let Some(factors) = factors {
+            let names: Vec<String> = factors.iter().map(|name| scalar(name)).collect();
+            self.always(Key::Factors, format!("[{}]", names.join(", ")));
+        }
     }
 
     fn resize(&mut self, resize: &ResizeProblem) {

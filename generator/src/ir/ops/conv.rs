@@ -103,6 +103,19 @@ impl ConvProblem {
         self.with_shapes(cp.factors_in_order(horizontal_first))
     }
 
+    /// The two 1x1 convolutions that replace one whose weight has this rank. The first has the prologue, the stride and the padding, so that
+    /// the last computes as many pixels as it does; the last has the epilogue. There is no bias between them, so a padded pixel is zero
+    /// for both.
+    pub fn low_rank_factors(&self, rank: u32) -> [Self; 2] {
+        let shape = &self.shape;
+        let first = ConvShape { n: rank, ..*shape };
+        let last = ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(rank, shape.n, shape.out_h(), shape.out_w(), 1, 1)
+        };
+        self.with_shapes([first, last])
+    }
+
     fn with_shapes<const FACTORS: usize>(&self, shapes: [ConvShape; FACTORS]) -> [Self; FACTORS] {
         std::array::from_fn(|index| {
             let (is_first, is_last) = (index == 0, index + 1 == FACTORS);

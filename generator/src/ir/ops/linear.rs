@@ -17,6 +17,18 @@ pub struct LinearProblem {
     pub epilogue: Epilogue,
 }
 
+impl LinearProblem {
+    /// The two layers that replace one whose weight has this rank. The last has the epilogue.
+    pub fn low_rank_factors(&self, rank: u32) -> [Self; 2] {
+        let first = Self {
+            n: rank,
+            epilogue: Epilogue::default(),
+            ..*self
+        };
+        [first, Self { c: rank, ..*self }]
+    }
+}
+
 impl ProblemKind for LinearProblem {
     fn input(&self) -> Tensor {
         Tensor::nchw(TensorShape::new(self.batch, self.c, 1, 1))

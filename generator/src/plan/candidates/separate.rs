@@ -1,4 +1,4 @@
-//! Each task by a separate unit: for a Tucker or CP layer, one launch for each factor.
+//! Each task by a separate unit: for a factorised layer, one launch for each factor.
 
 use super::candidate::Candidate;
 use crate::plan::graph::TaskGraph;

@@ -5,7 +5,7 @@ use super::super::fold::transposed;
 use super::super::inputs::input;
 use super::super::tensor::Tensor;
 use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
-use crate::ir::{Activation, LinearOptions, OpOptions};
+use crate::ir::{LinearOptions, OpOptions};
 
 impl Converter<'_> {
     /// `alpha * A * B + beta * C`, with constant B and C.
@@ -79,9 +79,8 @@ impl Converter<'_> {
         let bias = factors.bias(n)?;
         let weight = factors.weight()?;
         let options = OpOptions::Linear(LinearOptions {
-            n: number,
             bias: bias.is_some(),
-            activation: Activation::None,
+            ..LinearOptions::new(number)
         });
         let value = self.add(node, vec![op], options, |name| {
             let mut tensors = vec![(format!("{name}.weight"), vec![n, c], weight)];
