@@ -144,9 +144,12 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
         OpKind::Input | OpKind::GlobalPool { .. } | OpKind::Concat | OpKind::Flatten => {}
     }
-    if id == network.output() && network.output_name != op.name {
-        let output = scalar(&network.output_name);
-        all.always(Key::Output, format!("{{{}: {output}}}", Key::Name));
+    let mut outputs = network.outputs.iter();
+    if let Some(output) = outputs.find(|output| output.op == id)
+        && (id != network.last_op() || output.name != op.name)
+    {
+        let name = scalar(&output.name);
+        all.always(Key::Output, format!("{{{}: {name}}}", Key::Name));
     }
     all.0
 }
