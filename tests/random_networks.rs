@@ -187,7 +187,8 @@ impl RandomNetworkBuilder {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
                 let op = match self.random.below(3) {
-                    0 => BinaryOp::Mul,
+                    0 if x.c.is_multiple_of(2) => BinaryOp::Mul,
+                    0 => BinaryOp::Sub,
                     _ => BinaryOp::Add,
                 };
                 self.push(&[input, other], OpOptions::Binary(op, activation), x);

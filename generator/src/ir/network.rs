@@ -543,7 +543,8 @@ impl NetworkBuilder {
                 if other != x && !is_gate {
                     let (what, help) = match op {
                         BinaryOp::Add => ("an addition needs equal shapes", ""),
-                        _ => (
+                        BinaryOp::Sub => ("a difference needs equal shapes", ""),
+                        BinaryOp::Mul | BinaryOp::Gate => (
                             "a product needs equal shapes, or BxCx1x1 second",
                             ", or put the factors of the channels second",
                         ),

@@ -404,6 +404,7 @@ pub static ROWS: &[Row] = &[
                     Prologue
                         | Op(NetworkOp::Linear
                             | NetworkOp::Add
+                            | NetworkOp::Sub
                             | NetworkOp::Mul
                             | NetworkOp::ScaleShift)
                 )

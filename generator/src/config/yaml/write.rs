@@ -169,6 +169,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,
+        OpKind::Binary(BinaryOp::Sub, _) => NetworkOp::Sub,
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,
         OpKind::Activation(_) => NetworkOp::Activation,
         OpKind::ScaleShift(_) => NetworkOp::ScaleShift,

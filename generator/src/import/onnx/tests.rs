@@ -1620,3 +1620,27 @@ fn wrong_outputs_are_reported_together() {
     let none = with_outputs(nodes(), &[]).unwrap_err();
     assert!(none.contains("the network has no output"), "{none}");
 }
+
+#[test]
+fn differences_keep_the_order_of_their_operands() {
+    let nodes = vec![
+        conv("x", "a"),
+        node("Sub", &["x", "a"], "d"),
+        node("Relu", &["d"], "y"),
+    ];
+    let imported = import(nodes, vec![filters()]).unwrap();
+    assert_eq!(ops(&imported), ["conv none", "Sub relu"]);
+    let inputs: Vec<usize> = imported.network.ops[2]
+        .inputs
+        .iter()
+        .map(|op| op.0)
+        .collect();
+    assert_eq!(inputs, [0, 1]);
+    // A value for each channel would be an image of one pixel.
+    let nodes = vec![
+        node("GlobalAveragePool", &["x"], "m"),
+        node("Sub", &["x", "m"], "y"),
+    ];
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(error.contains("a difference needs equal shapes"), "{error}");
+}

@@ -200,6 +200,7 @@ impl Converter<'_> {
         }
         let kind = match function.kind {
             Elementwise::Add => BinaryOp::Add,
+            Elementwise::Sub => BinaryOp::Sub,
             Elementwise::Mul => BinaryOp::Mul,
             _ => {
                 return Err(unsupported(
