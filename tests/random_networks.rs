@@ -38,6 +38,8 @@ struct RandomNetworkBuilder {
     read: Vec<bool>,
     /// Precision of all convolutions.
     precision: Precision,
+    /// Every how many ops one is an output of the network.
+    output_period: Option<usize>,
 }
 
 impl RandomNetworkBuilder {
@@ -76,6 +78,11 @@ impl RandomNetworkBuilder {
         let name = format!("op{}", self.values.len());
         let names: Vec<_> = inputs.iter().map(|&i| self.values[i].0.clone()).collect();
         self.builder.op(&name, Some(&names), options);
+        let period = self.output_period;
+        if period.is_some_and(|period| self.values.len().is_multiple_of(period)) {
+            self.builder
+                .name_output(&format!("out{}", self.values.len()));
+        }
         for &input in inputs {
             self.read[input] = true;
         }
@@ -211,7 +218,8 @@ impl RandomNetworkBuilder {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
                 let op = match self.random.below(3) {
-                    0 => BinaryOp::Mul,
+                    0 if x.c.is_multiple_of(2) => BinaryOp::Mul,
+                    0 => BinaryOp::Sub,
                     _ => BinaryOp::Add,
                 };
                 self.push(&[input, other], OpOptions::Binary(op, activation), x);
@@ -387,6 +395,7 @@ fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBu
             9 => Precision::Bf16,
             _ => Precision::Fp32,
         },
+        output_period: (index % 3 == 1).then_some(1 + index % 4),
     }
 }
 
@@ -571,6 +580,16 @@ fn fused_with_next(plans: &[NetworkPlan]) -> [usize; 2] {
 #[test]
 fn random_networks_match_the_reference() {
     assert_right(4, random_network, cpu_after_compiling);
+}
+
+/// Outputs in the middle of a network: values that fusion and views must leave to the caller.
+#[test]
+fn all_outputs_match_the_reference() {
+    let networks = assert_right(5, |index| random_network(3 * index + 1), cpu);
+    let chains = assert_right(2, |index| random_chain(3 * index + 1), cpu);
+    let outputs = |plan: &NetworkPlan| plan.outputs.len();
+    assert!(networks.iter().any(|plan| outputs(plan) > 3));
+    assert!(chains.iter().all(|plan| outputs(plan) > 1));
 }
 
 #[test]

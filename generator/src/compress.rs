@@ -18,15 +18,15 @@ pub mod report;
 mod search;
 mod structure;
 
-pub use eligible::{Ineligible, Scope};
-pub use form::{Form, with_forms};
+pub use eligible::{Decomposition, Ineligible, Scope};
+pub use form::{Form, has_ranks, with_forms};
 pub use method::Method;
 
 use crate::gpu::Gpu;
-use crate::ir::{Network, OpId, OpKind};
+use crate::ir::{ConvProblem, Epilogue, LinearProblem, Network, OpId, OpKind};
 use crate::plan::{NetworkTime, PlanError, Planner};
 use clock::Clock;
-use form::form_of;
+use form::{LayerProblem, form_of};
 use layer_times::{LayerTimes, d1s};
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
 use std::collections::BTreeMap;
@@ -142,14 +142,13 @@ impl Compression {
         losses: &Losses,
     ) -> Result<Self, Vec<PlanError>> {
         let ops = || (0..network.ops.len()).map(OpId);
-        let has_ranks = |op: OpId| matches!(form_of(network, op), Some(Form::Tucker(_)));
-        let removed = ops().filter(|&op| !keep_ranks && has_ranks(op));
+        let removed = ops().filter(|&op| !keep_ranks && has_ranks(network, op));
         let network = with_forms(network, removed.map(|op| (op, Form::Dense)));
         let mut forms = BTreeMap::new();
         let mut ineligible = Vec::new();
         for op in ops() {
             match (form_of(&network, op), scope.forms(&network, op)) {
-                (Some(form @ Form::Tucker(_)), _) => {
+                (Some(form), _) if form != Form::Dense => {
                     forms.insert(op, vec![form]);
                 }
                 (_, Some(Ok(mut found))) => {
@@ -285,19 +284,19 @@ impl Compression {
 /// The problem of the search: forms with their losses, operations and weights.
 fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> search::Problem {
     let layers = structure.layers.iter().map(|layer| {
-        let shape = &layer.contexts[0].problem.shape;
+        let problem = &layer.contexts[0].problem;
         let d1s = d1s(&layer.forms);
         let forms = layer.forms.iter().map(|&form| search::Form {
             d1: match form {
                 Form::Tucker([d1, _]) => d1s.binary_search(&d1).ok(),
-                Form::Dense => None,
+                Form::Dense | Form::LowRank(_) => None,
             },
             loss: match form {
                 Form::Dense => 0,
                 _ => (losses(layer.op, form) / LOSS_UNIT).round() as u64,
             },
-            flops: form.flops(shape),
-            weight_bytes: 4 * form.weights(shape),
+            flops: problem.flops(form),
+            weight_bytes: problem.weight_bytes(form),
         });
         search::Layer {
             forms: forms.collect(),
@@ -310,7 +309,7 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
                 .collect(),
         }
     });
-    let (flops, weights) = other_work(network, structure);
+    let (flops, weight_bytes) = other_work(network, structure);
     search::Problem {
         layers: layers.collect(),
         groups: structure.groups.clone(),
@@ -318,29 +317,37 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
             ns: structure.other_ns,
             loss: 0,
             flops,
-            weight_bytes: 4 * weights,
+            weight_bytes,
         },
     }
 }
 
-/// Operations and weights of the layers that stay as they are.
+/// Operations and bytes of weights of the layers that stay as they are.
 fn other_work(network: &Network, structure: &Structure) -> (u64, u64) {
     let is_other = |op: &OpId| !structure.layers.iter().any(|layer| layer.op == *op);
     let others = (0..network.ops.len()).map(OpId).filter(is_other);
-    let work = others.map(|op| match &network.op(op).kind {
-        OpKind::Conv(conv) => (
-            Form::Dense.flops(&conv.shape),
-            Form::Dense.weights(&conv.shape),
-        ),
-        OpKind::Linear(linear) => {
-            let weights = u64::from(linear.c) * u64::from(linear.options.n);
-            (2 * weights * u64::from(network.op(op).y.batch), weights)
-        }
-        _ => (0, 0),
-    });
-    work.fold((0, 0), |(flops, weights), work| {
-        (flops + work.0, weights + work.1)
+    let work = others.filter_map(|op| layer_problem(network, op));
+    work.fold((0, 0), |(flops, bytes), problem| {
+        let dense = Form::Dense;
+        (
+            flops + problem.flops(dense),
+            bytes + problem.weight_bytes(dense),
+        )
     })
+}
+
+/// A layer without what is folded into it; `None` for an op without weights.
+fn layer_problem(network: &Network, op: OpId) -> Option<LayerProblem> {
+    match &network.op(op).kind {
+        OpKind::Conv(conv) => Some(LayerProblem::Conv(ConvProblem::new(conv.shape))),
+        OpKind::Linear(linear) => Some(LayerProblem::Linear(LinearProblem {
+            batch: network.op(op).y.batch,
+            c: linear.c,
+            n: linear.options.n,
+            epilogue: Epilogue::default(),
+        })),
+        _ => None,
+    }
 }
 
 impl Limit {

@@ -30,8 +30,11 @@ pub(crate) use label::{activation_of_label, number_label, number_of_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
 pub(crate) use network::CORE_LAST;
+#[cfg(feature = "onnx")]
+pub(crate) use network::is_name;
 pub use network::{
-    Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
+    Conv, INPUT_NAME, Linear, Network, NetworkBuilder, NetworkOutput, Op, OpId, OpKind, Pool,
+    ScaleShift,
 };
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvertProblem,

@@ -122,7 +122,7 @@ fn networks_have_torchvisions_shapes_and_the_published_ranks() {
         expected.sort_unstable();
         assert_eq!(found, expected, "{}", published.name);
         assert_eq!(
-            network.op(network.output()).y,
+            network.op(network.last_op()).y,
             TensorShape::new(1, 1000, 1, 1)
         );
     }

@@ -60,8 +60,11 @@ fn error_of(file: &str) -> f64 {
     let check = check_network(&mut device, network, &plan, &parameters, &payload, &input).unwrap();
     assert_eq!(check.failure, None);
     let expected = doubles("expected.f64");
-    assert_eq!(check.output.len(), expected.len());
-    let pairs = || check.output.iter().zip(&expected);
+    let [output] = &check.outputs[..] else {
+        panic!("one output");
+    };
+    assert_eq!(output.len(), expected.len());
+    let pairs = || output.iter().zip(&expected);
     let difference: f64 = pairs()
         .map(|(found, expected)| (f64::from(*found) - expected).powi(2))
         .sum();

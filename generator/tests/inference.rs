@@ -7,7 +7,7 @@ use tdc_generator::config::{Config, Overrides};
 fn shape(input: &str, ops: &str) -> String {
     let text = format!("name: net\ninput: {input}\nops: [{ops}]\n");
     match parse(&text, "x.yaml", &Overrides::default()) {
-        Ok(Config::Network(network)) => network.op(network.output()).y.to_string(),
+        Ok(Config::Network(network)) => network.op(network.last_op()).y.to_string(),
         Ok(Config::LayerSet(_)) => panic!("a layer set"),
         Err(errors) => panic!("{errors}"),
     }

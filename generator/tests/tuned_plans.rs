@@ -642,7 +642,7 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     let Problem::Cp(whole) = candidate(&graph, "a") else {
         panic!("another problem");
     };
-    let OpKind::Conv(conv) = &network.op(network.output()).kind else {
+    let OpKind::Conv(conv) = &network.op(network.last_op()).kind else {
         panic!("another op");
     };
     assert_eq!(whole.rank, 7);

@@ -1,8 +1,7 @@
 //! The forms that a layer may have, and a network with chosen forms.
 
-use crate::ir::{Network, OpId, OpKind};
+use crate::ir::{ConvProblem, LinearProblem, Network, OpId, OpKind, Problem};
 use std::fmt;
-use tdc_runtime::ConvShape;
 
 /// How the weight of a layer is stored and applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,41 +10,64 @@ pub enum Form {
     Dense,
     /// Tucker factors with ranks [D1, D2]: 1x1, the filter, 1x1.
     Tucker([u32; 2]),
+    /// Two factors of a 1x1 convolution or a linear layer, with as many channels between them.
+    LowRank(u32),
 }
 
-impl Form {
-    /// Floating-point operations of a convolution in this form.
-    pub fn flops(self, shape: &ConvShape) -> u64 {
-        match self {
-            Self::Dense => shape.flops(),
-            Self::Tucker(ranks) => tucker_shapes(shape, ranks)
-                .iter()
-                .map(ConvShape::flops)
-                .sum(),
+/// A layer with what is folded into it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum LayerProblem {
+    Conv(ConvProblem),
+    Linear(LinearProblem),
+}
+
+impl LayerProblem {
+    /// The layer as it is.
+    pub(super) fn dense(&self) -> Problem {
+        match *self {
+            Self::Conv(conv) => Problem::Conv(conv),
+            Self::Linear(linear) => Problem::Linear(linear),
         }
     }
 
-    /// Numbers that the weights of a convolution have in this form.
-    pub fn weights(self, shape: &ConvShape) -> u64 {
-        let len = |shape: &ConvShape| {
-            shape
-                .weight()
-                .iter()
-                .map(|&n| u64::from(n))
-                .product::<u64>()
+    /// The separate launches of a form; those of the dense layer for a form that the layer cannot have.
+    pub(super) fn factors(&self, form: Form) -> Vec<Problem> {
+        match (*self, form) {
+            (Self::Conv(conv), Form::Tucker(ranks)) => {
+                conv.tucker_factors(ranks).map(Problem::Conv).to_vec()
+            }
+            (Self::Conv(conv), Form::LowRank(rank)) => {
+                conv.low_rank_factors(rank).map(Problem::Conv).to_vec()
+            }
+            (Self::Linear(linear), Form::LowRank(rank)) => {
+                linear.low_rank_factors(rank).map(Problem::Linear).to_vec()
+            }
+            _ => vec![self.dense()],
+        }
+    }
+
+    /// Input and output channels.
+    pub(super) fn channels(&self) -> [u32; 2] {
+        match self {
+            Self::Conv(conv) => [conv.shape.c, conv.shape.n],
+            Self::Linear(linear) => [linear.c, linear.n],
+        }
+    }
+
+    /// Floating-point operations of a form.
+    pub(super) fn flops(&self, form: Form) -> u64 {
+        self.factors(form).iter().map(Problem::flops).sum()
+    }
+
+    /// Bytes that the weights of a form have in fp32.
+    pub(super) fn weight_bytes(&self, form: Form) -> u64 {
+        let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
+        let of_problem = |problem: &Problem| {
+            let weights = problem.kind().weights();
+            4 * weights.iter().map(len).sum::<u64>()
         };
-        match self {
-            Self::Dense => len(shape),
-            Self::Tucker(ranks) => tucker_shapes(shape, ranks).iter().map(len).sum(),
-        }
+        self.factors(form).iter().map(of_problem).sum()
     }
-}
-
-/// The factors of a convolution with Tucker ranks.
-fn tucker_shapes(shape: &ConvShape, ranks: [u32; 2]) -> [ConvShape; 3] {
-    crate::ir::ConvProblem::new(*shape)
-        .tucker_factors(ranks)
-        .map(|factor| factor.shape)
 }
 
 impl fmt::Display for Form {
@@ -53,31 +75,47 @@ impl fmt::Display for Form {
         match self {
             Self::Dense => f.write_str("dense"),
             Self::Tucker([d1, d2]) => write!(f, "[{d1}, {d2}]"),
+            Self::LowRank(rank) => write!(f, "rank {rank}"),
         }
     }
 }
 
-/// The form of an op of a network; `None` if it is not a convolution, or is decomposed otherwise.
+/// The form of an op of a network; `None` if it has no weight, or is decomposed otherwise.
 pub(super) fn form_of(network: &Network, op: OpId) -> Option<Form> {
-    match &network.op(op).kind {
-        OpKind::Conv(conv) => match (conv.options.ranks, conv.options.cp_rank) {
-            (Some(ranks), None) => Some(Form::Tucker(ranks)),
-            (None, None) => Some(Form::Dense),
-            _ => None,
-        },
-        _ => None,
+    let (ranks, cp_rank, rank) = match &network.op(op).kind {
+        OpKind::Conv(conv) => (conv.options.ranks, conv.options.cp_rank, conv.options.rank),
+        OpKind::Linear(linear) => (None, None, linear.options.rank),
+        _ => return None,
+    };
+    match (ranks, cp_rank, rank) {
+        (Some(ranks), ..) => Some(Form::Tucker(ranks)),
+        (None, Some(_), _) => None,
+        (None, None, Some(rank)) => Some(Form::LowRank(rank)),
+        (None, None, None) => Some(Form::Dense),
     }
+}
+
+/// Whether an op has Tucker ranks or a rank.
+pub fn has_ranks(network: &Network, op: OpId) -> bool {
+    form_of(network, op).is_some_and(|form| form != Form::Dense)
 }
 
 /// The network with these forms; all other ops are as they were.
 pub fn with_forms(network: &Network, forms: impl IntoIterator<Item = (OpId, Form)>) -> Network {
     let mut network = network.clone();
     for (op, form) in forms {
-        if let OpKind::Conv(conv) = &mut network.ops[op.0].kind {
-            conv.options.ranks = match form {
-                Form::Dense => None,
-                Form::Tucker(ranks) => Some(ranks),
-            };
+        let (ranks, rank) = match form {
+            Form::Dense => (None, None),
+            Form::Tucker(ranks) => (Some(ranks), None),
+            Form::LowRank(rank) => (None, Some(rank)),
+        };
+        match &mut network.ops[op.0].kind {
+            OpKind::Conv(conv) => {
+                conv.options.ranks = ranks;
+                conv.options.rank = rank;
+            }
+            OpKind::Linear(linear) => linear.options.rank = rank,
+            _ => {}
         }
     }
     network

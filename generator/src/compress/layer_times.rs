@@ -1,7 +1,7 @@
 //! The times of a network's layers in each of their forms.
 
 use super::clock::Clock;
-use super::form::Form;
+use super::form::{Form, LayerProblem};
 use super::search::{TimeBound, Times, Work};
 use super::structure::{Context, Layer, Structure};
 use crate::ir::{ConvProblem, NextFactor, Problem, TuckerProblem};
@@ -62,7 +62,7 @@ impl TuckerProblems {
 pub(super) fn d1s(forms: &[Form]) -> Vec<u32> {
     let tucker = forms.iter().filter_map(|form| match form {
         Form::Tucker([d1, _]) => Some(*d1),
-        Form::Dense => None,
+        _ => None,
     });
     let mut d1s: Vec<u32> = tucker.collect();
     d1s.sort_unstable();
@@ -108,14 +108,14 @@ impl<'a> LayerTimes<'a> {
             n: d1,
             stores_layer_output: context.stores_output,
         };
-        let fused = TuckerProblems::new(&context.problem, ranks).fused?;
+        let fused = TuckerProblems::new(conv(&context.problem)?, ranks).fused?;
         let fused = fused.map(|tucker| {
             Problem::Tucker(TuckerProblem {
                 next: Some(next),
                 ..tucker
             })
         });
-        let [first, _, _] = target.contexts[0].problem.tucker_factors([d1, 1]);
+        let [first, _, _] = conv(&target.contexts[0].problem)?.tucker_factors([d1, 1]);
         Some((fused, Problem::Conv(first)))
     }
 
@@ -126,7 +126,7 @@ impl<'a> LayerTimes<'a> {
         let Form::Tucker(ranks) = layer.forms[work.form] else {
             return None;
         };
-        let problems = TuckerProblems::new(&context.problem, ranks);
+        let problems = TuckerProblems::new(conv(&context.problem)?, ranks);
         let [whole, core_last] = problems.fused?.map(Problem::Tucker);
         let clock = &*self.clock;
         let next_ns = clock.ns(&next)?;
@@ -152,25 +152,35 @@ impl<'a> LayerTimes<'a> {
 
 /// The problems of a layer's launches without exits, and of the separate launches of all first factors.
 fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
-    let of_form = |form: &Form| match *form {
-        Form::Dense => vec![Problem::Conv(context.problem)],
-        Form::Tucker(ranks) => TuckerProblems::new(&context.problem, ranks).all().collect(),
+    let of_form = |&form: &Form| match (form, conv(&context.problem)) {
+        (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all().collect(),
+        _ => context.problem.factors(form),
     };
     layer.forms.iter().flat_map(of_form).collect()
 }
 
+/// The convolution, unless it is a linear layer.
+fn conv(problem: &LayerProblem) -> Option<&ConvProblem> {
+    match problem {
+        LayerProblem::Conv(conv) => Some(conv),
+        LayerProblem::Linear(_) => None,
+    }
+}
+
 impl Table {
     fn new(structure: &Structure, layer: &Layer, context: &Context, clock: &Clock) -> Self {
-        let times = layer.forms.iter().map(|form| match *form {
-            Form::Dense => {
-                let ns = clock.ns(&Problem::Conv(context.problem));
-                ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2])
-            }
-            Form::Tucker(ranks) => {
-                let problems = TuckerProblems::new(&context.problem, ranks);
-                tucker_times(&problems, clock)
-            }
-        });
+        let times = layer
+            .forms
+            .iter()
+            .map(|&form| match (form, conv(&context.problem)) {
+                (Form::Tucker(ranks), Some(conv)) => {
+                    tucker_times(&TuckerProblems::new(conv, ranks), clock)
+                }
+                _ => {
+                    let ns = clock.sum_ns(&context.problem.factors(form));
+                    ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2])
+                }
+            });
         let (plain, least) = times.unzip();
         let exits = context.exits.iter().map(|exit| {
             let d1s = d1s(&structure.layers[exit.layer].forms);
@@ -207,10 +217,15 @@ fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [T
     )
 }
 
-/// The least time of a Tucker layer in launches of its own, if its problems were evaluated.
-pub(super) fn separate_ns(clock: &Clock, problem: &ConvProblem, ranks: [u32; 2]) -> Option<u32> {
-    let ([plain, _], _) = tucker_times(&TuckerProblems::new(problem, ranks), clock);
-    (plain != TimeBound::NEVER).then_some(plain.ns)
+/// The least time of a layer in launches of its own, if its problems were evaluated.
+pub(super) fn separate_ns(clock: &Clock, problem: &LayerProblem, form: Form) -> Option<u32> {
+    match (form, conv(problem)) {
+        (Form::Tucker(ranks), Some(conv)) => {
+            let ([plain, _], _) = tucker_times(&TuckerProblems::new(conv, ranks), clock);
+            (plain != TimeBound::NEVER).then_some(plain.ns)
+        }
+        _ => clock.sum_ns(&problem.factors(form)),
+    }
 }
 
 fn bound(ns: Option<u32>, is_exact: bool) -> TimeBound {

@@ -4,12 +4,14 @@
 //! HOSVD); from it follow the losses of all ranks at once. See docs/compression.md for the unit and the rules.
 
 mod grid;
+mod low_rank;
 mod moments;
 mod tensors;
 
-use super::form::Form;
+use super::form::{Form, form_of, with_forms};
 use crate::ir::{Network, OpId, OpKind};
 use grid::{Norm, TuckerGrid};
+use low_rank::LowRankLosses;
 use moments::Moments;
 use std::collections::BTreeMap;
 use tdc_weights::{Checkpoint, NoConvergence, WeightErrors};
@@ -62,12 +64,19 @@ pub enum LossError {
 /// The losses of all layers of a network.
 #[derive(Debug)]
 pub struct LossTable {
-    layers: BTreeMap<OpId, TuckerGrid>,
+    layers: BTreeMap<OpId, LayerLosses>,
+}
+
+/// The losses of a layer in all forms of one kind.
+#[derive(Debug)]
+enum LayerLosses {
+    Tucker(TuckerGrid),
+    LowRank(LowRankLosses),
 }
 
 impl LossTable {
-    /// For all convolutions of one group with filters larger than 1x1 in `network`, which has no ranks. Ranks are multiples of `step`, or
-    /// all channels. Calls `progress` with the name of each layer before it is factorised.
+    /// For all linear layers and convolutions of one group in `network`. Tucker ranks are multiples of `step`, all channels, or
+    /// those that the layer has. Only layers for which `is_needed` holds are factorised. Calls `progress` with the name of each before.
     ///
     /// # Errors
     /// [`LossError`] with all tensors that are missing or wrong.
@@ -76,8 +85,15 @@ impl LossTable {
         checkpoint: &Checkpoint,
         criterion: Criterion,
         step: u32,
+        is_needed: impl Fn(OpId) -> bool,
         mut progress: impl FnMut(&str),
     ) -> Result<Self, LossError> {
+        let own_ranks = |op: OpId| match form_of(network, op) {
+            Some(Form::Tucker(ranks)) => Some(ranks),
+            _ => None,
+        };
+        let ops = (0..network.ops.len()).map(OpId);
+        let network = &with_forms(network, ops.map(|op| (op, Form::Dense)));
         let tensors = Tensors::new(network, checkpoint)?;
         let moments = match criterion {
             Criterion::BnMoments => Some(Moments::new(network, &tensors)),
@@ -85,25 +101,35 @@ impl LossTable {
         };
         let mut layers = BTreeMap::new();
         for (index, op) in network.ops.iter().enumerate() {
-            let OpKind::Conv(conv) = &op.kind else {
-                continue;
+            let id = OpId(index);
+            let (sizes, filter) = match &op.kind {
+                OpKind::Conv(conv) if conv.shape.groups == 1 => {
+                    let shape = &conv.shape;
+                    let is_larger = (shape.r, shape.s) != (1, 1);
+                    ([shape.c, shape.n], is_larger.then_some(shape))
+                }
+                OpKind::Linear(linear) => ([linear.c, linear.options.n], None),
+                _ => continue,
             };
-            let shape = &conv.shape;
-            if shape.groups > 1 || (shape.r, shape.s) == (1, 1) {
+            if !is_needed(id) {
                 continue;
             }
             progress(&op.name);
             let weight = tensors.weight(&op.name);
             let norm = match &moments {
-                Some(moments) => moments.norm(OpId(index)),
-                None => Norm::relative(&weight, shape),
+                Some(moments) => moments.norm(id),
+                None => Norm::relative(&weight, sizes),
             };
-            let grid = TuckerGrid::new(&weight, shape, &norm, step);
-            let grid = grid.map_err(|error| LossError::NoConvergence {
+            let losses = match filter {
+                Some(shape) => TuckerGrid::new(&weight, shape, &norm, step, own_ranks(id))
+                    .map(LayerLosses::Tucker),
+                None => LowRankLosses::new(&weight, sizes, &norm).map(LayerLosses::LowRank),
+            };
+            let losses = losses.map_err(|error| LossError::NoConvergence {
                 layer: op.name.clone(),
                 error,
             })?;
-            layers.insert(OpId(index), grid);
+            layers.insert(id, losses);
         }
         Ok(Self { layers })
     }
@@ -112,8 +138,9 @@ impl LossTable {
     pub fn loss(&self, layer: OpId, form: Form) -> f64 {
         match (form, self.layers.get(&layer)) {
             (Form::Dense, _) => 0.0,
-            (Form::Tucker(ranks), Some(grid)) => grid.loss(ranks),
-            (Form::Tucker(_), None) => f64::INFINITY,
+            (Form::Tucker(ranks), Some(LayerLosses::Tucker(grid))) => grid.loss(ranks),
+            (Form::LowRank(rank), Some(LayerLosses::LowRank(losses))) => losses.loss(rank),
+            _ => f64::INFINITY,
         }
     }
 }

@@ -60,10 +60,10 @@ impl Compression {
             let mut given = forms.iter();
             let given = given.find(|(op, _)| *op == layer.op);
             let form = given.map_or(Form::Dense, |(_, form)| *form);
-            let shape = &layer.contexts[0].problem.shape;
+            let problem = &layer.contexts[0].problem;
             choice.forms.push((layer.op, form));
-            choice.flops += form.flops(shape);
-            choice.weight_bytes += 4 * form.weights(shape);
+            choice.flops += problem.flops(form);
+            choice.weight_bytes += problem.weight_bytes(form);
             if form != Form::Dense {
                 choice.loss += losses(layer.op, form);
             }

@@ -5,8 +5,9 @@ mod page;
 
 pub use page::page;
 
+use super::form::LayerProblem;
 use super::{Choice, Compression, Form, Ineligible, Losses};
-use crate::ir::{Network, OpId, OpKind};
+use crate::ir::OpId;
 use crate::plan::{NetworkTime, PlanError, Planner};
 use serde::Serialize;
 
@@ -116,24 +117,20 @@ impl Compression {
         };
         let mut reports = Vec::new();
         for op in (0..self.network.ops.len()).map(OpId) {
-            let Some((weight, dense_flops)) = weight_of(&self.network, op) else {
+            let Some(problem) = super::layer_problem(&self.network, op) else {
                 continue;
             };
             let mut forms = choice.forms.iter();
             let form = forms.find(|(of, _)| *of == op);
             let form = form.map_or(Form::Dense, |(_, form)| *form);
-            let flops = match &self.network.op(op).kind {
-                OpKind::Conv(conv) => form.flops(&conv.shape),
-                _ => dense_flops,
-            };
             let dense_us = us(&dense_time, op);
             reports.push(LayerReport {
                 name: self.network.op(op).name.clone(),
-                weight,
+                weight: weight_of(&problem),
                 form: form.to_string(),
                 dense_us,
                 us: us(&time, op),
-                flops: [dense_flops, flops],
+                flops: [Form::Dense, form].map(|form| problem.flops(form)),
                 loss: match form {
                     Form::Dense => 0.0,
                     _ => losses(op, form),
@@ -167,30 +164,19 @@ impl Compression {
         let mut layers = self.structure.layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
         let problem = &layer.contexts.last()?.problem;
-        let times = layer.forms.iter().filter_map(|&form| match form {
-            Form::Tucker(ranks) => {
-                let ns = super::layer_times::separate_ns(&self.clock, problem, ranks)?;
-                Some((form, f64::from(ns) / 1e3))
-            }
-            Form::Dense => None,
+        let forms = layer.forms.iter().filter(|form| **form != Form::Dense);
+        let times = forms.filter_map(|&form| {
+            let ns = super::layer_times::separate_ns(&self.clock, problem, form)?;
+            Some((form, f64::from(ns) / 1e3))
         });
         times.min_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 }
 
-/// The shape of a layer's weight and its operations; `None` for other ops.
-fn weight_of(network: &Network, op: OpId) -> Option<(String, u64)> {
-    match &network.op(op).kind {
-        OpKind::Conv(conv) => {
-            let [n, c, r, s] = conv.shape.weight();
-            Some((format!("{n}x{c}x{r}x{s}"), conv.shape.flops()))
-        }
-        OpKind::Linear(linear) => {
-            let (n, c) = (linear.options.n, linear.c);
-            let batch = u64::from(network.op(op).y.batch);
-            let flops = 2 * u64::from(n) * u64::from(c) * batch;
-            Some((format!("{n}x{c}"), flops))
-        }
-        _ => None,
-    }
+/// The shape of a layer's weight.
+fn weight_of(problem: &LayerProblem) -> String {
+    let weights = problem.dense().kind().weights();
+    let sizes = weights.first().map_or(&[][..], |shape| &shape[..]);
+    let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+    sizes.join("x")
 }

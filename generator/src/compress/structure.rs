@@ -8,9 +8,9 @@
 //!
 //! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
 
-use super::form::{Form, with_forms};
+use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Exit, Group};
-use crate::ir::{ConvProblem, Network, OpId, OpKind};
+use crate::ir::{Network, OpId, OpKind, Problem};
 use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner};
 use std::collections::BTreeMap;
 use tdc_runtime::FactorRole;
@@ -43,8 +43,8 @@ impl Layer {
 /// What a layer computes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Context {
-    /// The convolution, with the ops that are folded into it.
-    pub problem: ConvProblem,
+    /// The layer, with the ops that are folded into it.
+    pub problem: LayerProblem,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
     /// Whether its own output is stored too when one of them is.
@@ -189,10 +189,6 @@ impl Folded {
 
     fn context(&self, structure: &Structure, index: usize) -> Context {
         let op = structure.layers[index].op;
-        let mut layers = self.network.layers.iter();
-        let (_, spec) = layers
-            .find(|(id, _)| *id == op)
-            .expect("a convolution is a layer of its network");
         let tasks = &self.network.graph.tasks;
         let is_first = |task: &&crate::plan::Task| {
             task.parameters.layer == Some(op) && task.parameters.factors == [FactorRole::First]
@@ -206,13 +202,26 @@ impl Folded {
         };
         let exits = readers.iter().flat_map(|readers| &readers.tasks);
         Context {
-            problem: spec.problem,
+            problem: self.problem(op),
             exits: exits
                 .filter_map(layer_of)
                 .map(|layer| Exit { layer })
                 .collect(),
             stores_output: readers.is_some_and(|readers| readers.stores_layer_output),
         }
+    }
+
+    fn problem(&self, op: OpId) -> LayerProblem {
+        let mut layers = self.network.layers.iter();
+        if let Some((_, spec)) = layers.find(|(id, _)| *id == op) {
+            return LayerProblem::Conv(spec.problem);
+        }
+        let mut tasks = self.network.graph.tasks.iter();
+        let linear = tasks.find_map(|task| match task.problem {
+            Problem::Linear(linear) if task.parameters.layer == Some(op) => Some(linear),
+            _ => None,
+        });
+        LayerProblem::Linear(linear.expect("a linear layer that is not decomposed is a task"))
     }
 
     /// Time of the launches that belong to no layer of the structure.

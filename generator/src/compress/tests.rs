@@ -190,6 +190,7 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
                 let kept = f64::from(d1) / f64::from(x) * f64::from(d2) / f64::from(y);
                 weights[op.0] * (1.0 - kept)
             }
+            Form::LowRank(rank) => weights[op.0] / f64::from(rank).sqrt(),
             Form::Dense => 0.0,
         };
         let scope = Scope {

@@ -103,7 +103,7 @@ mod tests {
     fn read(config: &str, overrides: &Overrides) -> String {
         match yaml::parse(config, "a.yaml", overrides) {
             Ok(Config::Network(network)) => {
-                let conv = network.op(network.output());
+                let conv = network.op(network.last_op());
                 let OpKind::Conv(found) = &conv.kind else {
                     return format!("{conv:?}");
                 };

@@ -62,7 +62,7 @@ impl LayerSpec {
         let mut builder = NetworkBuilder::new("layer", x);
         builder.op("conv", None, OpOptions::Conv(options));
         let network = builder.finish()?;
-        let OpKind::Conv(conv) = network.op(network.output()).kind.clone() else {
+        let OpKind::Conv(conv) = network.op(network.last_op()).kind.clone() else {
             return Err(Vec::new());
         };
         Ok(Self {

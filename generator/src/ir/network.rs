@@ -12,7 +12,7 @@ use super::{
 use crate::gpu::Targets;
 use crate::suggest::nearest;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use tdc_runtime::{ConvShape, FactorRole, Padding};
 
 /// Index of an op in [`Network::ops`]. An op's inputs always have smaller indices than the op.
@@ -98,7 +98,16 @@ pub struct Op {
     pub y: TensorShape,
 }
 
-/// A checked network. The first op is the input; the output of the last op is the network's output.
+/// An output of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NetworkOutput {
+    /// The op whose output it is.
+    pub op: OpId,
+    /// Its name in the driver's interface: that of the op, unless the config names it.
+    pub name: String,
+}
+
+/// A checked network. The first op is the input; the output of the last op is an output of the network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Network {
     /// Name: a C identifier, because it is the prefix of every generated symbol.
@@ -109,8 +118,8 @@ pub struct Network {
     pub tiles: TilePolicy,
     /// Ops in an execution order.
     pub ops: Vec<Op>,
-    /// Name of the output in the driver's interface: that of its op, unless the config names it.
-    pub output_name: String,
+    /// The outputs, at least one, in the order of their ops. The last one is that of the last op.
+    pub outputs: Vec<NetworkOutput>,
 }
 
 impl Network {
@@ -124,9 +133,14 @@ impl Network {
         self.ops[0].y
     }
 
-    /// Id of the op whose output is the network's output.
-    pub fn output(&self) -> OpId {
+    /// Id of the last op, whose output is the last of the network's outputs, in most networks the only one.
+    pub fn last_op(&self) -> OpId {
         OpId(self.ops.len() - 1)
+    }
+
+    /// Whether an op's output is an output of the network.
+    pub fn is_output(&self, id: OpId) -> bool {
+        self.outputs.iter().any(|output| output.op == id)
     }
 
     /// For each op, the ops that read it, in order; an op that reads it twice is listed twice.
@@ -276,8 +290,8 @@ impl NetworkBuilder {
         }
     }
 
-    /// Names the output of the op that was added last, in the driver's interface. It must be the output of the network; of several names
-    /// of one op the last one counts.
+    /// Makes the output of the op that was added last an output of the network, with a name in the driver's interface. The last op's is one
+    /// without a call, with the name of the op. Of several names of one op the last one counts.
     pub fn name_output(&mut self, name: &str) {
         let index = self.requested.saturating_sub(1);
         if !is_name(name) {
@@ -313,17 +327,7 @@ impl NetworkBuilder {
                 "list at least one",
             );
         }
-        let last = self.requested.saturating_sub(1);
-        let named = std::mem::take(&mut self.output_names);
-        for &(index, _) in &named {
-            if index != last {
-                self.error(
-                    SpecLocation::Key(index, "output"),
-                    "only the output of the last op is an output of the network".to_owned(),
-                    "leave out `output`, or move the op to the end",
-                );
-            }
-        }
+        let outputs = self.outputs();
         if self.errors.is_empty() && !self.incomplete {
             let mut read = vec![false; self.ops.len()];
             for op in &self.ops {
@@ -331,8 +335,10 @@ impl NetworkBuilder {
                     read[input.0] = true;
                 }
             }
-            // No op needs to read the last op, whose output is the network's output.
-            read.pop();
+            // No op needs to read an output of the network.
+            for output in &outputs {
+                read[output.op.0] = true;
+            }
             for (index, _) in read.iter().enumerate().filter(|(_, read)| !**read) {
                 let location = match index {
                     0 => SpecLocation::TopLevel("input"),
@@ -350,10 +356,8 @@ impl NetworkBuilder {
             self.check_reserved_names();
         }
         if self.errors.is_empty() && !self.incomplete {
-            let op_name = self.ops.last().map(|op| op.name.clone());
-            let output_name = named.into_iter().next_back().map(|(_, name)| name);
             Ok(Network {
-                output_name: output_name.or(op_name).unwrap_or_default(),
+                outputs,
                 name: self.name,
                 gpus: Targets::default(),
                 tiles: TilePolicy::default(),
@@ -362,6 +366,40 @@ impl NetworkBuilder {
         } else {
             Err(self.errors)
         }
+    }
+
+    /// The outputs of the network: those that have names, and that of the last op. Reports names that two of them have.
+    ///
+    /// If an op has an error, the ids are wrong, but there is no network either.
+    fn outputs(&mut self) -> Vec<NetworkOutput> {
+        let names: BTreeMap<usize, String> =
+            std::mem::take(&mut self.output_names).into_iter().collect();
+        let is_complete = self.errors.is_empty() && !self.incomplete;
+        let last = self.requested.saturating_sub(1);
+        let mut indices: Vec<usize> = names.keys().copied().collect();
+        if !names.contains_key(&last) {
+            indices.push(last);
+        }
+        let mut outputs: Vec<NetworkOutput> = Vec::new();
+        for index in indices {
+            // The first op is the input.
+            let op = OpId(index + 1);
+            let own_name = self
+                .ops
+                .get(op.0)
+                .filter(|_| is_complete)
+                .map(|op| &op.name);
+            let name = names.get(&index).or(own_name).cloned().unwrap_or_default();
+            if outputs.iter().any(|output| output.name == name) {
+                self.error(
+                    SpecLocation::Key(index, "output"),
+                    format!("two outputs are named `{}`", name.escape_debug()),
+                    "give each output its own name; that of the last op has the op's name if there is no `output`",
+                );
+            }
+            outputs.push(NetworkOutput { op, name });
+        }
+        outputs
     }
 
     /// Rejects names that other ops use for their own parts: the factors of a layer, whose weights have these names in a checkpoint,
@@ -513,7 +551,8 @@ impl NetworkBuilder {
                 if other != x && !is_gate {
                     let (what, help) = match op {
                         BinaryOp::Add => ("an addition needs equal shapes", ""),
-                        _ => (
+                        BinaryOp::Sub => ("a difference needs equal shapes", ""),
+                        BinaryOp::Mul | BinaryOp::Gate => (
                             "a product needs equal shapes, or BxCx1x1 second",
                             ", or put the factors of the channels second",
                         ),
@@ -853,7 +892,7 @@ fn check_shape(what: &str, shape: TensorShape) -> Result<(), (String, String)> {
 }
 
 /// Whether an op or an output can have a name: not empty, no spaces.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 

@@ -1,7 +1,7 @@
 //! Folding: turns a graph of ops into a list of tasks, by rules that need no choice.
 //!
 //! - scale_shift ops (BatchNorm) and activation functions after a layer are folded into its weights and bias and into its epilogue. An
-//!   addition becomes its residual. Both require that no other op reads the values between them.
+//!   addition becomes its residual. Both require that no other op reads the values between them, and that they are no outputs.
 //! - A scale_shift (and its activation function) that only convolutions read becomes their prologue.
 //! - A convolution or linear layer with ranks becomes [a task for each factor](super::factors).
 //! - Concatenations, slices and flattens are [views](super::views); only those that cannot be views are copied.
@@ -49,10 +49,14 @@ impl FoldedNetwork {
                 .collect(),
             tasks: Vec::new(),
             input: ValueId(0),
-            output: ValueId(network.output().0),
+            outputs: network
+                .outputs
+                .iter()
+                .map(|output| ValueId(output.op.0))
+                .collect(),
         };
         let views = Views::new(network, &consumers);
-        let copies = views.place(&mut graph.values, graph.output);
+        let copies = views.place(&mut graph.values, &graph.outputs);
         let mut folder = Folder {
             network,
             consumers: &consumers,
@@ -299,19 +303,19 @@ impl Folder<'_> {
         self.copy_value(view, ValueId(id.0));
     }
 
-    /// Whether the op has readers and all are convolutions.
+    /// Whether the op has readers and all are convolutions, so that its output need not be stored.
     fn read_by_convs_only(&self, id: OpId) -> bool {
         let readers = &self.consumers[id.0];
         let all = readers
             .iter()
             .all(|&reader| matches!(self.network.op(reader).kind, OpKind::Conv(_)));
-        !readers.is_empty() && all
+        !readers.is_empty() && all && !self.network.is_output(id)
     }
 
-    /// The only reader of an op; `None` if there are several or none.
+    /// The only reader of an op; `None` if there are several or none, or if the op's output is the caller's.
     fn single_consumer(&self, id: OpId) -> Option<OpId> {
         match self.consumers[id.0][..] {
-            [reader] => Some(reader),
+            [reader] if !self.network.is_output(id) => Some(reader),
             _ => None,
         }
     }

@@ -106,8 +106,8 @@ pub struct TaskGraph {
     pub tasks: Vec<Task>,
     /// The network's input.
     pub input: ValueId,
-    /// The network's output.
-    pub output: ValueId,
+    /// The network's outputs, in the order of [`Network::outputs`](crate::ir::Network::outputs).
+    pub outputs: Vec<ValueId>,
 }
 
 impl TaskGraph {

@@ -156,7 +156,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         values: Vec::new(),
         tasks: Vec::new(),
         input,
-        output,
+        outputs: vec![output],
     };
     graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);
     graph.add_value(spec.name.clone(), whole.y(), None);

@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(tasks[0].y, tasks[1].x);
             assert_eq!(tasks[0].problem.y(), tasks[1].problem.x());
         }
-        assert_eq!(fused.tasks[2].y, fused.output);
+        assert_eq!([fused.tasks[2].y], fused.outputs[..]);
     }
 
     /// A layer's output with other readers is stored before the output of the next layer's first factor.

@@ -3,16 +3,18 @@
 use super::arena::{Arena, Lifetime};
 use super::graph::{TaskGraph, ValueId};
 use crate::ir::{Layout, TensorShape};
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStructVariant, Serializer};
 
 /// The memory that contains a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// The caller's input.
     Input,
-    /// The caller's output.
-    Output,
+    /// An output of the caller.
+    Output {
+        /// Index of the output.
+        index: usize,
+    },
     /// The arena.
     Arena {
         /// Byte offset.
@@ -20,8 +22,27 @@ pub enum Memory {
     },
 }
 
+/// In JSON `"input"`, `"output"` or `{"arena": {"offset": 256}}`; outputs after the first have their index, as in `{"output": 1}`.
+impl Serialize for Memory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const NAME: &str = "Memory";
+        match self {
+            Self::Input => serializer.serialize_unit_variant(NAME, 0, "input"),
+            Self::Output { index: 0 } => serializer.serialize_unit_variant(NAME, 1, "output"),
+            Self::Output { index } => {
+                serializer.serialize_newtype_variant(NAME, 1, "output", index)
+            }
+            Self::Arena { offset } => {
+                let mut arena = serializer.serialize_struct_variant(NAME, 2, "arena", 1)?;
+                arena.serialize_field("offset", offset)?;
+                arena.end()
+            }
+        }
+    }
+}
+
 /// Location of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Location {
     /// The block of memory.
     pub memory: Memory,
@@ -51,12 +72,14 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Assigns offsets in an arena to all values and workspaces, except for the caller's input and output. `workspace_bytes` returns the
+    /// Assigns offsets in an arena to all values and workspaces, except for the caller's input and outputs. `workspace_bytes` returns the
     /// workspace size of a task.
     pub(super) fn new(graph: &TaskGraph, workspace_bytes: impl Fn(usize) -> u64) -> Self {
         let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
         memory[graph.input.0] = Some(Memory::Input);
-        memory[graph.output.0] = Some(Memory::Output);
+        for (index, output) in graph.outputs.iter().enumerate() {
+            memory[output.0] = Some(Memory::Output { index });
+        }
 
         let mut lifetimes: Vec<Lifetime> = Vec::new();
         let mut buffer_of_value: Vec<Option<usize>> = vec![None; graph.values.len()];

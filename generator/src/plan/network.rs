@@ -35,6 +35,15 @@ pub struct LayerPlan {
     pub parameters: Parameters,
 }
 
+/// An output of a planned network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedOutput {
+    /// Its name in the driver's interface.
+    pub name: String,
+    /// Its shape.
+    pub shape: TensorShape,
+}
+
 /// A network, planned for one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkPlan {
@@ -44,10 +53,8 @@ pub struct NetworkPlan {
     pub gpu: &'static Gpu,
     /// Shape of the input.
     pub input: TensorShape,
-    /// Shape of the output.
-    pub output: TensorShape,
-    /// Name of the op whose output is the network's output.
-    pub output_name: String,
+    /// The outputs, at least one, in the order of their ops.
+    pub outputs: Vec<PlannedOutput>,
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
     /// Layers in execution order.
@@ -61,6 +68,12 @@ pub struct NetworkPlan {
 }
 
 impl NetworkPlan {
+    /// The shapes of the outputs, separated by commas.
+    pub fn output_shapes(&self) -> String {
+        let shapes = self.outputs.iter().map(|output| output.shape.to_string());
+        shapes.collect::<Vec<_>>().join(", ")
+    }
+
     /// Byte offsets of a layer's packed weights and of its bias in the payload of the weight file; `None` if the layer does not have them.
     pub fn parameter_offsets(&self, layer: &LayerPlan) -> (Option<u64>, Option<u64>) {
         let slots: Vec<_> = self.weights.iter().collect();
@@ -119,14 +132,23 @@ pub fn plan_network_with(
         name: network.name.clone(),
         gpu: planner.gpu(),
         input: network.input(),
-        output: network.op(network.output()).y,
-        output_name: network.output_name.clone(),
+        outputs: outputs(network),
         layers,
         units,
         arena_bytes: memory.arena.bytes,
         arena_bytes_without_reuse: memory.arena.bytes_without_reuse,
         weights: WeightFile::from_units(slots),
     })
+}
+
+fn outputs(network: &Network) -> Vec<PlannedOutput> {
+    let outputs = network.outputs.iter();
+    outputs
+        .map(|output| PlannedOutput {
+            name: output.name.clone(),
+            shape: network.op(output.op).y,
+        })
+        .collect()
 }
 
 /// The distinct units of tasks, in the order of first use, and for each task the index of its unit.

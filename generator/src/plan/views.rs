@@ -26,7 +26,7 @@ impl<'a> Views<'a> {
 
     /// Makes views of the ops' values: a flattened tensor and a slice are views of their input, and the inputs of a concatenation are
     /// views of its output. Returns the inputs that must be copied instead.
-    pub(super) fn place(&self, values: &mut [Value], output: ValueId) -> Vec<ConcatCopy> {
+    pub(super) fn place(&self, values: &mut [Value], outputs: &[ValueId]) -> Vec<ConcatCopy> {
         let mut copies = Vec::new();
         for (index, op) in self.network.ops.iter().enumerate() {
             match op.kind {
@@ -56,10 +56,12 @@ impl<'a> Views<'a> {
                 _ => {}
             }
         }
-        // The caller's memory is that of the flattened output, so its input becomes the view.
-        if let Some((flattened, _)) = values[output.0].parent {
-            values[output.0].parent = None;
-            values[flattened.0].parent = Some((output, 0));
+        // The caller's memory is that of a flattened output, so its input becomes the view.
+        for &output in outputs {
+            if let Some((flattened, _)) = values[output.0].parent {
+                values[output.0].parent = None;
+                values[flattened.0].parent = Some((output, 0));
+            }
         }
         copies
     }
@@ -69,6 +71,7 @@ impl<'a> Views<'a> {
         let op = self.network.op(id);
         let is_view = value.parent.is_some();
         !is_view
+            && !self.network.is_output(id)
             && !self.must_be_contiguous(id)
             && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
     }
@@ -83,19 +86,20 @@ impl<'a> Views<'a> {
 
     /// Whether a slice moves data. Any other slice is a view.
     pub(super) fn slice_needs_copy(&self, id: OpId) -> bool {
-        id == self.network.output() || self.must_be_contiguous(id)
+        self.network.is_output(id) || self.must_be_contiguous(id)
     }
 
-    /// Whether a flatten moves data. It does if its output is the network's output and its input has other readers, is a view or a slice, or
-    /// is the network's input. Any other flatten is a view.
+    /// Whether a flatten moves data. It does if its output is an output of the network and its input is one too, has other readers, is a view
+    /// or a slice, or is the network's input. Any other flatten is a view.
     pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
         let flattened = self.network.op(id).inputs[0];
         let mut source = flattened;
         while self.network.op(source).kind == OpKind::Flatten {
             source = self.network.op(source).inputs[0];
         }
-        let is_output = id == self.network.output();
-        let has_other_readers = self.consumers[flattened.0].len() > 1;
+        let is_output = self.network.is_output(id);
+        let has_other_readers =
+            self.consumers[flattened.0].len() > 1 || self.network.is_output(flattened);
         let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
         is_output && (has_other_readers || source == OpId(0) || source != flattened || is_slice)
     }

@@ -218,7 +218,9 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         CommentStyle::Prose => Vec::new(),
         _ => vec![format!(
             "Network {}: {} -> {}, fp32 NCHW.",
-            first.name, first.input, first.output
+            first.name,
+            first.input,
+            first.output_shapes()
         )],
     };
     let upper = first.name.to_ascii_uppercase();
@@ -230,11 +232,10 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
     let mut layers = plans.iter().flat_map(|plan| &plan.layers);
     let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
     let inputs = vec![TensorContext::new(&first.name, INPUT_NAME, first.input)];
-    let outputs = vec![TensorContext::new(
-        &first.name,
-        &first.output_name,
-        first.output,
-    )];
+    let outputs = first.outputs.iter();
+    let outputs: Vec<_> = outputs
+        .map(|output| TensorContext::new(&first.name, &output.name, output.shape))
+        .collect();
     NetworkContext {
         banner: banner(comment, &title, &gpus),
         name: first.name.clone(),
@@ -245,7 +246,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         nvcc_arch: nvcc_arch(&gpus),
         cmake_arch: cmake_arch(&gpus),
         input_text: first.input.to_string(),
-        output_text: first.output.to_string(),
+        output_text: first.output_shapes(),
         batch: first.input.batch,
         single: inputs.len() == 1 && outputs.len() == 1,
         inputs,
@@ -342,18 +343,19 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
 fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> NetworkLayerContext {
     let y = &layer.y;
     let (output, start) = match y.memory {
-        Memory::Arena { offset } => (-1, offset / 4),
-        Memory::Output | Memory::Input => (0, 0),
+        Memory::Arena { offset } => (None, offset / 4),
+        Memory::Output { index } => (Some(index), 0),
+        Memory::Input => (Some(0), 0),
     };
-    // The layer that writes the whole output of the network writes it by its name in the interface.
-    let output_name = match y.memory {
-        Memory::Output if y.shape == plan.output => &plan.output_name,
-        _ => &layer.output_op,
-    };
+    // A layer that writes a whole output of the network writes it by its name in the interface.
+    let whole = output
+        .and_then(|index| plan.outputs.get(index))
+        .filter(|output| output.shape == y.shape);
+    let output_name = whole.map_or(&layer.output_op, |output| &output.name);
     let mut row = vec![
         format!("{{\"{}\"", literal(&layer.name)),
         format!("\"{}\"", literal(output_name)),
-        output.to_string(),
+        output.map_or_else(|| "-1".to_owned(), |index| index.to_string()),
         (start + y.offset).to_string(),
         y.batch_stride.to_string(),
         y.shape.batch.to_string(),
@@ -410,7 +412,7 @@ fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
 fn pointer(location: &Location) -> String {
     match location.memory {
         Memory::Input => at("p.input(0)", location.offset),
-        Memory::Output => at("p.output(0)", location.offset),
+        Memory::Output { index } => at(&format!("p.output({index})"), location.offset),
         Memory::Arena { offset } => at("p.arena", offset / 4 + location.offset),
     }
 }

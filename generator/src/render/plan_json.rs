@@ -17,9 +17,20 @@ struct NetworkJson<'a> {
     generator: &'static str,
     name: &'a str,
     input: TensorShape,
-    output: TensorShape,
+    /// The shape of the only output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<TensorShape>,
+    /// Several outputs, in the order of the driver's table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<OutputJson<'a>>,
     /// One for each GPU, in the order of the driver's table.
     variants: Vec<VariantJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputJson<'a> {
+    name: &'a str,
+    shape: TensorShape,
 }
 
 #[derive(Serialize)]
@@ -146,11 +157,22 @@ pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
     let Some(first) = plans.first() else {
         return Err(RenderError::new("plan.json", "there is no plan"));
     };
+    let (output, outputs) = match &first.outputs[..] {
+        [output] => (Some(output.shape), &[][..]),
+        several => (None, several),
+    };
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
         name: &first.name,
         input: first.input,
-        output: first.output,
+        output,
+        outputs: outputs
+            .iter()
+            .map(|output| OutputJson {
+                name: &output.name,
+                shape: output.shape,
+            })
+            .collect(),
         variants: plans.iter().map(variant).collect(),
     })
 }

@@ -40,7 +40,7 @@ pub fn network_table(plan: &NetworkPlan) -> String {
         "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}\nthe network as a whole: {:.2} us predicted\n",
         plan.name,
         plan.input,
-        plan.output,
+        plan.output_shapes(),
         planned_for(plan.gpu),
         counts(&ops),
         plan.arena_bytes as f64 / 1e6,

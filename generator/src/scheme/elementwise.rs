@@ -1,4 +1,4 @@
-//! `elementwise`: additions, products, activations, scale_shift, copies and channel shuffles that are not fused with a convolution, with one thread for
+//! `elementwise`: additions, differences, products, activations, scale_shift, copies and channel shuffles that are not fused with a convolution, with one thread for
 //! each element.
 
 use super::info::SchemeInfo;
@@ -51,7 +51,7 @@ impl Scheme for ElementwiseScheme {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo::own(
-            "additions, products, activations, scale_shift, copies and channel shuffles",
+            "additions, differences, products, activations, scale_shift, copies and channel shuffles",
         )
     }
 
@@ -78,6 +78,7 @@ impl Scheme for ElementwiseScheme {
         let blocks = len.div_ceil(u64::from(threads));
         let operator = match p.function {
             Elementwise::Binary(BinaryOp::Add, _) => Some("+="),
+            Elementwise::Binary(BinaryOp::Sub, _) => Some("-="),
             Elementwise::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => Some("*="),
             _ => None,
         };

@@ -28,8 +28,8 @@ pub struct NetworkCheck {
     pub layers: Vec<(String, String, Deviation)>,
     /// The first layer that failed, with the failure.
     pub failure: Option<(String, CheckFailure)>,
-    /// The output.
-    pub output: Vec<f32>,
+    /// The outputs of the network, in order.
+    pub outputs: Vec<Vec<f32>>,
 }
 
 /// Runs a planned network on one input and compares every value with the reference as soon as it is written.
@@ -70,7 +70,11 @@ fn check_network_layers(
 
     let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
     x.write(device, 0, input)?;
-    let y = GuardedBuffer::new(device, plan.output.len() as usize, OUTPUT_POISON)?;
+    let mut outputs = Vec::new();
+    for output in &plan.outputs {
+        let len = output.shape.len() as usize;
+        outputs.push(GuardedBuffer::new(device, len, OUTPUT_POISON)?);
+    }
     let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
     device.write(weights, packed)?;
@@ -78,7 +82,7 @@ fn check_network_layers(
     let address = |location: &Location| {
         let base = match location.memory {
             Memory::Input => x.address,
-            Memory::Output => y.address,
+            Memory::Output { index } => outputs[index].address,
             Memory::Arena { offset } => arena.address + offset,
         };
         base + 4 * location.offset
@@ -87,7 +91,7 @@ fn check_network_layers(
     let mut check = NetworkCheck {
         layers: Vec::new(),
         failure: None,
-        output: Vec::new(),
+        outputs: Vec::new(),
     };
     for layer in &plan.layers {
         let (packed, bias) = plan.parameter_offsets(layer);
@@ -123,14 +127,27 @@ fn check_network_layers(
             break;
         }
     }
-    for guarded in [&x, &y, &arena] {
+    for guarded in [&x, &arena].into_iter().chain(&outputs) {
         let modified = guarded.modified_elements(device)?;
         if modified > 0 && check.failure.is_none() {
             check.failure = Some((plan.name.clone(), CheckFailure::OutOfBounds(modified)));
         }
     }
-    let whole = y.read(device)?;
-    check.output = whole[MARGIN..MARGIN + y.floats].to_vec();
+    for (output, y) in network.outputs.iter().zip(&outputs) {
+        let whole = y.read(device)?;
+        let found = whole[MARGIN..MARGIN + y.floats].to_vec();
+        // No layer may write all of an output, as of a concatenation.
+        let shape = network.op(output.op).y;
+        let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
+        check.outputs.push(found);
+        if deviation.relative > tolerance {
+            let failure = CheckFailure::Inaccurate {
+                deviation,
+                tolerance,
+            };
+            check.failure.get_or_insert((output.name.clone(), failure));
+        }
+    }
     Ok(check)
 }
 

@@ -3,4 +3,5 @@
 
 mod networks;
 mod run;
+mod several_outputs;
 mod text;

@@ -2,6 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
+use crate::several_outputs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -27,7 +28,7 @@ const FLAGS: &[&str] = &[
 ];
 
 /// The compiled programs by name, and the folder with all files.
-struct Built {
+pub struct Built {
     folder: tempfile::TempDir,
 }
 
@@ -40,7 +41,8 @@ impl Built {
         write_headers(&built.path("cuda")).unwrap();
         let mut objects: Vec<(PathBuf, PathBuf, Option<PathBuf>)> = Vec::new();
         let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
-        for (name, files) in folders() {
+        let pyramid = (several_outputs::NAME, several_outputs::files());
+        for (name, files) in folders().into_iter().chain([pyramid]) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
             for path in files.keys().filter(|path| path.ends_with(".cu")) {
@@ -54,7 +56,8 @@ impl Built {
                 let host = match name {
                     "mixed" | "tiny" => "two_networks",
                     "pair" => "variants",
-                    _ => "packers",
+                    "some-layers" => "packers",
+                    _ => continue,
                 };
                 if path != "main.cu" {
                     links.entry(host).or_default().push(object);
@@ -120,11 +123,11 @@ impl Built {
         succeed(&mut command);
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn program(&self, name: &str) -> Command {
+    pub fn program(&self, name: &str) -> Command {
         Command::new(self.path(&format!("run-{name}")))
     }
 }
@@ -134,13 +137,13 @@ fn compiler() -> Command {
 }
 
 /// The output of a command, which must succeed.
-fn succeed(command: &mut Command) -> String {
+pub fn succeed(command: &mut Command) -> String {
     let (code, text) = outcome(command);
     assert_eq!(code, Some(0), "{command:?}\n{text}");
     text
 }
 
-fn outcome(command: &mut Command) -> (Option<i32>, String) {
+pub fn outcome(command: &mut Command) -> (Option<i32>, String) {
     let Output {
         status,
         stdout,
@@ -152,7 +155,7 @@ fn outcome(command: &mut Command) -> (Option<i32>, String) {
     (status.code(), String::from_utf8(text).unwrap())
 }
 
-fn floats(path: &Path) -> Vec<f32> {
+pub fn floats(path: &Path) -> Vec<f32> {
     let bytes = std::fs::read(path).unwrap();
     let values = bytes.chunks_exact(4);
     values
@@ -166,6 +169,7 @@ fn generated_folders_compile_and_compute_correctly() {
     random_weights_give_the_same_bits_twice(&built);
     invalid_command_lines_are_reported(&built);
     layer_sets_check_themselves(&built);
+    several_outputs::all_outputs_are_written(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);
@@ -391,7 +395,11 @@ fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
         compared += 1;
     }
     assert!(compared >= 8, "{compared}");
-    let deviation = Deviation::between(plan.output, &floats(&output), expected.last().unwrap());
+    let deviation = Deviation::between(
+        plan.outputs[0].shape,
+        &floats(&output),
+        expected.last().unwrap(),
+    );
     assert!(deviation.relative < 1e-6, "{deviation}");
     (weights, input)
 }
@@ -504,7 +512,7 @@ fn variants_are_chosen_at_load(built: &Built) {
         assert_eq!(code, Some(0), "{device}, {args:?}: {text}");
         let head = format!("variant {variant}\n");
         assert!(text.starts_with(&head), "{device}, {args:?}: {text}");
-        let deviation = Deviation::between(plans[0].output, &floats(&output), &expected);
+        let deviation = Deviation::between(plans[0].outputs[0].shape, &floats(&output), &expected);
         assert!(deviation.relative < 1e-6, "{device}: {deviation}");
     };
     let fails = |weights: &Path, arch: &str, args: &[&str], message: &str| {

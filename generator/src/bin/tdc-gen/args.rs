@@ -6,8 +6,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::compile::Component;
-use tdc_generator::compress::Method;
 use tdc_generator::compress::loss::Criterion;
+use tdc_generator::compress::{Decomposition, Method};
 use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
@@ -302,6 +302,16 @@ pub struct CompressArgs {
     /// Ranks are multiples of this, or all channels
     #[arg(long, value_name = "N", default_value = "8")]
     pub step: NonZeroU32,
+    /// Decompositions to choose from: `ranks`, Tucker factors of filters larger than 1x1; `rank`, two factors of 1x1 convolutions and
+    /// linear layers
+    #[arg(
+        long,
+        value_name = "FORM,...",
+        value_delimiter = ',',
+        default_value = "ranks,rank",
+        value_parser = choice(&Decomposition::NAMES)
+    )]
+    pub forms: Vec<Decomposition>,
     /// With `--method tdc`: a layer stays dense unless it saves this fraction of its time
     #[arg(long, value_name = "FRACTION", default_value = "0.15", value_parser = fraction)]
     pub theta: f64,

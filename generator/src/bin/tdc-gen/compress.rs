@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
 use tdc_generator::compress::report::{Report, Series, page};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Method, Scope, with_forms,
+    Budget, Choice, Compression, Form, Limit, Method, Scope, has_ranks, with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -39,11 +39,19 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
     let gpu = gpu(args)?;
     let (network, checkpoint) = network(args)?;
     check_names(args, &network)?;
-    let dense = with_forms(&network, all_layers(&network).map(|op| (op, Form::Dense)));
     let progress = |layer: &str| note(format_args!("factorising {layer}"));
     let step = args.step.get();
-    let losses = LossTable::new(&dense, &checkpoint, args.criterion, step, progress)
-        .map_err(|errors| in_file(args.weights.as_deref(), &errors))?;
+    let scope = scope(args);
+    let has_forms = |op| scope.has_forms(&network, op) || has_ranks(&network, op);
+    let losses = LossTable::new(
+        &network,
+        &checkpoint,
+        args.criterion,
+        step,
+        has_forms,
+        progress,
+    )
+    .map_err(|errors| in_file(args.weights.as_deref(), &errors))?;
     let run = Run {
         args,
         network,
@@ -88,12 +96,7 @@ impl Run<'_> {
     fn files(&self, budgets: &[Budget]) -> Result<Files, Failure> {
         let args = self.args;
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
-        let scope = Scope {
-            step: args.step.get(),
-            keep: args.keep.clone(),
-            only: args.only.clone(),
-            most_loss: args.layer_error,
-        };
+        let scope = scope(args);
         let compression =
             Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
         let mut compression =
@@ -237,6 +240,16 @@ impl Run<'_> {
     }
 }
 
+fn scope(args: &CompressArgs) -> Scope {
+    Scope {
+        step: args.step.get(),
+        decompositions: args.forms.clone(),
+        keep: args.keep.clone(),
+        only: args.only.clone(),
+        most_loss: args.layer_error,
+    }
+}
+
 fn budgets(args: &CompressArgs) -> Vec<Budget> {
     let limit = |limit: Limit| Budget::Limit(limit);
     let all = [
@@ -254,10 +267,6 @@ fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
     let name = args.gpu.as_deref().unwrap_or(DEFAULT_GPU).to_owned();
     let targets = Targets::named(&[name]).map_err(|errors| Failure::list(&errors))?;
     Ok(targets.gpus()[0])
-}
-
-fn all_layers(network: &Network) -> impl Iterator<Item = OpId> {
-    (0..network.ops.len()).map(OpId)
 }
 
 fn network(args: &CompressArgs) -> Result<(Network, Checkpoint), Failure> {

@@ -214,7 +214,7 @@ fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
     print(format_args!(
         "  {} -> {}: {}, {} to compile, planned for {}\n",
         plan.input,
-        plan.output,
+        plan.output_shapes(),
         counted(plan.layers.len(), "layer"),
         counted(kernel_count(&plan.units), "kernel"),
         plan.gpu.title

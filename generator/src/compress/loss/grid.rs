@@ -1,5 +1,6 @@
 //! The losses of all Tucker ranks of a layer.
 
+use crate::compress::eligible::ranks;
 use tdc_runtime::ConvShape;
 use tdc_weights::{NoConvergence, TuckerFactors};
 
@@ -19,19 +20,19 @@ pub(super) struct Norm {
 
 impl Norm {
     /// The squared Frobenius norm, relative to that of the weight.
-    pub(super) fn relative(weight: &[f64], shape: &ConvShape) -> Self {
+    pub(super) fn relative(weight: &[f64], [c, n]: [u32; 2]) -> Self {
         let square: f64 = weight.iter().map(|w| w * w).sum();
         let scale = if square > 0.0 { square.recip() } else { 0.0 };
         Self {
-            mean: vec![0.0; shape.c as usize],
-            variance: vec![1.0; shape.c as usize],
-            output: vec![scale; shape.n as usize],
+            mean: vec![0.0; c as usize],
+            variance: vec![1.0; c as usize],
+            output: vec![scale; n as usize],
         }
     }
 
     /// The norm of an error, by its definition. `error` is OIHW.
     #[cfg(test)]
-    fn of(&self, error: &[f64], taps: usize) -> f64 {
+    pub(super) fn of(&self, error: &[f64], taps: usize) -> f64 {
         let inputs = self.mean.len();
         let rows = error.chunks(inputs * taps).zip(&self.output);
         let of_row = |(row, output): (&[f64], &f64)| {
@@ -58,7 +59,7 @@ pub(super) struct TuckerGrid {
 }
 
 impl TuckerGrid {
-    /// For a weight in OIHW.
+    /// For a weight in OIHW, and for ranks that need not be on the grid.
     ///
     /// With the complete bases U1 and U2 of the truncated HOSVD, W = U2 A U1^T, and the weight of smaller ranks keeps the leading block of
     /// the core A. In the inner product of the norm,
@@ -73,12 +74,19 @@ impl TuckerGrid {
         shape: &ConvShape,
         norm: &Norm,
         step: u32,
+        also: Option<[u32; 2]>,
     ) -> Result<Self, NoConvergence> {
         let [n, c, r, s] = shape.weight().map(|size| size as usize);
         let taps = r * s;
         let full = TuckerFactors::hosvd(weight, [n, c, r, s], [c, n])?;
         let core = Core::new(&full, norm, [n, c, taps]);
-        let (d1s, d2s) = (ranks(shape.c, step), ranks(shape.n, step));
+        let [d1s, d2s] = [(shape.c, 0), (shape.n, 1)].map(|(channels, index)| {
+            let mut all = ranks(channels, step);
+            all.extend(also.map(|ranks| ranks[index]));
+            all.sort_unstable();
+            all.dedup();
+            all
+        });
         let whole = core.inner_with_whole(c);
         let total: f64 = whole.iter().sum();
         let mut losses = Vec::with_capacity(d1s.len() * d2s.len());
@@ -123,13 +131,6 @@ impl TuckerGrid {
             _ => f64::INFINITY,
         }
     }
-}
-
-/// The multiples of a step below the channels, and the channels.
-pub(super) fn ranks(channels: u32, step: u32) -> Vec<u32> {
-    let multiples = (1..).map(|index| index * step);
-    let below = multiples.take_while(|&rank| rank < channels);
-    below.chain([channels]).collect()
 }
 
 /// The complete core A [N, C, taps] of a weight, and the norm in its coordinates.
@@ -335,8 +336,8 @@ mod tests {
                 variance: values(c).into_iter().map(|v| v * v + 0.1).collect(),
                 output: values(n).into_iter().map(|v| 3.0 * v * v + 0.01).collect(),
             };
-            for norm in [&norm, &Norm::relative(&weight, &shape)] {
-                let grid = TuckerGrid::new(&weight, &shape, norm, step).unwrap();
+            for norm in [&norm, &Norm::relative(&weight, [c, n])] {
+                let grid = TuckerGrid::new(&weight, &shape, norm, step, Some([1, n])).unwrap();
                 for d1 in ranks(c, step) {
                     for d2 in ranks(n, step) {
                         let sizes = [n, c, r, s].map(|size| size as usize);
@@ -353,6 +354,7 @@ mod tests {
                         );
                     }
                 }
+                assert!(grid.loss([1, n]).is_finite());
                 assert_eq!(grid.loss([c, n]), 0.0);
                 assert_eq!(grid.loss([c + 1, n]), f64::INFINITY);
             }

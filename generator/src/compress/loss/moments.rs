@@ -53,14 +53,14 @@ impl<'a> Moments<'a> {
         }
     }
 
-    /// The norm of an error of a convolution's weight: the mean over the output channels of the squared error of the output, as scaled by
+    /// The norm of an error of a layer's weight: the mean over the output channels of the squared error of the output, as scaled by
     /// the BatchNorm behind the layer. Of several BatchNorms, the mean square of their scales counts; without one, the output is scaled to
     /// a mean square of 1.
-    pub(super) fn norm(&self, conv: OpId) -> Norm {
-        let input = &self.channels[self.network.op(conv).inputs[0].0];
-        let output = &self.channels[conv.0];
+    pub(super) fn norm(&self, layer: OpId) -> Norm {
+        let input = &self.channels[self.network.op(layer).inputs[0].0];
+        let output = &self.channels[layer.0];
         let channels = output.mean.len() as f64;
-        let squares = self.scales[conv.0].clone().unwrap_or_else(|| {
+        let squares = self.scales[layer.0].clone().unwrap_or_else(|| {
             let of_channel = output.mean.iter().zip(&output.variance);
             let squares: f64 = of_channel
                 .map(|(mean, variance)| mean * mean + variance)
@@ -245,6 +245,10 @@ impl Channels {
         match binary {
             BinaryOp::Add => Self {
                 mean: pairs(&|i| m1[i] + m2[i]),
+                variance: pairs(&|i| v1[i] + v2[i]),
+            },
+            BinaryOp::Sub => Self {
+                mean: pairs(&|i| m1[i] - m2[i]),
                 variance: pairs(&|i| v1[i] + v2[i]),
             },
             BinaryOp::Mul | BinaryOp::Gate => Self {

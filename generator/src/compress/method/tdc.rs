@@ -2,6 +2,7 @@
 //!
 //! The text leaves open, and this module decides:
 //!
+//! - Only filters larger than 1x1 are decomposed.
 //! - The budget B is a reduction of the operations, of each layer by itself; the operations P(D1, D2) of its three factors must be at
 //!   most (1 - B) of its own.
 //! - Candidates are multiples of 32 below the channels. The argmin over all of them would be the smallest ranks, so only those are
@@ -12,6 +13,7 @@
 //! - What a layer that stays dense does not save is saved by those after it, in the order of the config: B grows for all of them alike.
 
 use super::{Compression, Form, Forms};
+use crate::compress::form::LayerProblem;
 use crate::ir::{ConvProblem, Problem};
 use crate::plan::Planner;
 
@@ -28,13 +30,16 @@ impl Compression {
             .structure
             .layers
             .iter()
-            .map(|layer| layer.contexts[0].problem.shape.flops() as f64)
+            .map(|layer| layer.contexts[0].problem.flops(Form::Dense) as f64)
             .collect();
         let mut budget = reduction;
         let mut forms = Vec::new();
         for (index, layer) in self.structure.layers.iter().enumerate() {
-            let problem = &layer.contexts[0].problem;
-            match chosen(problem, budget, theta, planner) {
+            let chosen = match &layer.contexts[0].problem {
+                LayerProblem::Conv(conv) => chosen(conv, budget, theta, planner),
+                LayerProblem::Linear(_) => None,
+            };
+            match chosen {
                 Some(ranks) => forms.push((layer.op, Form::Tucker(ranks))),
                 None => {
                     let rest: f64 = flops[index + 1..].iter().sum();
@@ -56,8 +61,12 @@ fn chosen(
     planner: &mut Planner,
 ) -> Option<[u32; 2]> {
     let shape = &problem.shape;
-    let most = (1.0 - budget) * shape.flops() as f64;
-    let is_within = |ranks: [u32; 2]| Form::Tucker(ranks).flops(shape) as f64 <= most;
+    if (shape.r, shape.s) == (1, 1) || shape.groups > 1 {
+        return None;
+    }
+    let layer = LayerProblem::Conv(*problem);
+    let most = (1.0 - budget) * layer.flops(Form::Dense) as f64;
+    let is_within = |ranks: [u32; 2]| layer.flops(Form::Tucker(ranks)) as f64 <= most;
     let ranks = |channels: u32| (1..).map(|i| i * STEP).take_while(move |&r| r < channels);
     let mut timed = Vec::new();
     for d1 in ranks(shape.c) {

@@ -9,27 +9,34 @@ impl Compression {
         if reduction == 0.0 {
             return Vec::new();
         }
+        let nearest = |channels: u32, ranks: &[u32]| {
+            let wanted = (1.0 - reduction) * f64::from(channels);
+            let below = ranks.iter().filter(|&&rank| f64::from(rank) <= wanted);
+            below.max().or(ranks.iter().min()).copied()
+        };
         let layers = self.structure.layers.iter();
         let chosen = layers.filter_map(|layer| {
-            let shape = &layer.contexts[0].problem.shape;
-            let nearest = |channels: u32, ranks: &[u32]| {
-                let wanted = (1.0 - reduction) * f64::from(channels);
-                let below = ranks.iter().filter(|&&rank| f64::from(rank) <= wanted);
-                below.max().or(ranks.iter().min()).copied()
-            };
+            let [c, n] = layer.contexts[0].problem.channels();
+            let low_ranks = layer.forms.iter().filter_map(|form| match form {
+                Form::LowRank(rank) => Some(*rank),
+                _ => None,
+            });
+            let low_ranks: Vec<u32> = low_ranks.collect();
+            if !low_ranks.is_empty() {
+                let rank = nearest(c.min(n), &low_ranks)?;
+                return Some((layer.op, Form::LowRank(rank)));
+            }
             let tucker = || {
                 layer.forms.iter().filter_map(|form| match form {
                     Form::Tucker(ranks) => Some(*ranks),
-                    Form::Dense => None,
+                    _ => None,
                 })
             };
             let d1s: Vec<u32> = tucker().map(|[d1, _]| d1).collect();
-            let d1 = nearest(shape.c, &d1s)?;
-            let d2s: Vec<u32> = tucker()
-                .filter(|ranks| ranks[0] == d1)
-                .map(|r| r[1])
-                .collect();
-            Some((layer.op, Form::Tucker([d1, nearest(shape.n, &d2s)?])))
+            let d1 = nearest(c, &d1s)?;
+            let of_d1 = tucker().filter(|ranks| ranks[0] == d1);
+            let d2s: Vec<u32> = of_d1.map(|ranks| ranks[1]).collect();
+            Some((layer.op, Form::Tucker([d1, nearest(n, &d2s)?])))
         });
         chosen.collect()
     }

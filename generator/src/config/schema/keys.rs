@@ -231,8 +231,8 @@ pub static ROWS: &[Row] = &[
         Key::Output,
         of!(Op(_)),
         "`{name: logits}`",
-        "the op's name",
-        "last op only: the name of the network's output in the driver's interface",
+        "none; of the last op, the op's name",
+        "makes the op's output an output of the network, with this name in the driver's interface; that of the last op is always one",
     ),
     // A layer of a layer set.
     Row::new(
@@ -405,6 +405,7 @@ pub static ROWS: &[Row] = &[
                     Prologue
                         | Op(NetworkOp::Linear
                             | NetworkOp::Add
+                            | NetworkOp::Sub
                             | NetworkOp::Mul
                             | NetworkOp::ScaleShift)
                 )

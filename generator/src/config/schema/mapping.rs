@@ -97,6 +97,7 @@ enum_with_rows! {
         Resize = op("resize", "resized images: nearest pixels or bilinear interpolation, as ONNX defines them"),
         Linear = op("linear", "fully connected layer on a flattened input"),
         Add = op("add", "sum of two tensors of the same shape"),
+        Sub = op("sub", "difference of two tensors of the same shape: the first minus the second"),
         Mul = op(
             "mul",
             "product of two tensors of the same shape, or of B x C x H x W and, second, one factor for each channel, B x C x 1 x 1",

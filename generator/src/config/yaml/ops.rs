@@ -170,6 +170,7 @@ fn options(
             Some(OpOptions::Linear(overrides.linear(options)))
         }
         NetworkOp::Add => Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
+        NetworkOp::Sub => Some(OpOptions::Binary(BinaryOp::Sub, activation(fields, report))),
         NetworkOp::Mul => Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
         NetworkOp::Activation => {
             let node = fields.require(Key::Activation, "write `activation: relu`", report)?;

@@ -146,9 +146,12 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
         OpKind::Input | OpKind::GlobalPool { .. } | OpKind::Concat | OpKind::Flatten => {}
     }
-    if id == network.output() && network.output_name != op.name {
-        let output = scalar(&network.output_name);
-        all.always(Key::Output, format!("{{{}: {output}}}", Key::Name));
+    let mut outputs = network.outputs.iter();
+    if let Some(output) = outputs.find(|output| output.op == id)
+        && (id != network.last_op() || output.name != op.name)
+    {
+        let name = scalar(&output.name);
+        all.always(Key::Output, format!("{{{}: {name}}}", Key::Name));
     }
     all.0
 }
@@ -168,6 +171,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,
+        OpKind::Binary(BinaryOp::Sub, _) => NetworkOp::Sub,
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,
         OpKind::Activation(_) => NetworkOp::Activation,
         OpKind::ScaleShift(_) => NetworkOp::ScaleShift,

@@ -11,6 +11,7 @@ mod constants;
 mod convolution;
 mod functions;
 mod linear;
+mod outputs;
 mod pooling;
 mod resize;
 mod shapes;
@@ -26,7 +27,7 @@ use super::names::{Names, op_type};
 use super::tensor::Tensor;
 use super::{Imported, Weights};
 use crate::config::Overrides;
-use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, reserved_reason};
+use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, is_name, reserved_reason};
 use aliases::is_alias;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -125,7 +126,8 @@ struct Converter<'g> {
     readers: Vec<Vec<usize>>,
     /// For each op the values that are its output.
     views: Vec<Vec<ValueId>>,
-    output: Option<ValueId>,
+    /// The outputs of the network.
+    outputs: Vec<ValueId>,
     ops: Vec<NewOp>,
     shapes: Vec<TensorShape>,
     /// Infers shapes; the network itself is built from the ops that are left at the end.
@@ -160,29 +162,10 @@ pub fn convert(
     for index in 0..graph.nodes.len() {
         converter.visit(index);
     }
-    let output = converter
-        .output
-        .and_then(|output| converter.materialize(output));
-    if converter
-        .output
-        .is_some_and(|output| converter.is_channels_last(output))
-    {
-        let message =
-            "the channels are the last axis of the output; only the second one is supported";
-        converter
-            .errors
-            .push(ImportError::of_file(message, REPLACE));
-    }
-    match output {
-        Some(output) if converter.errors.is_empty() => converter.finish(output, &name, overrides),
-        _ if converter.errors.is_empty() => Err(vec![ImportError::of_file(
-            format!(
-                "nothing computes the output `{}`",
-                graph.output.escape_debug()
-            ),
-            EXPORT_AGAIN,
-        )]),
-        _ => Err(converter.errors),
+    let outputs = converter.output_ops();
+    match converter.errors.is_empty() {
+        true => converter.finish(&outputs, &name, overrides),
+        false => Err(converter.errors),
     }
 }
 
@@ -207,7 +190,7 @@ impl<'g> Converter<'g> {
             values: Vec::new(),
             readers: Vec::new(),
             views: vec![Vec::new()],
-            output: None,
+            outputs: Vec::new(),
             ops: Vec::new(),
             shapes: vec![*shape],
             builder,
@@ -257,7 +240,10 @@ impl<'g> Converter<'g> {
                 }
             }
         }
-        self.output = self.ids.get(&self.graph.output[..]).copied();
+        let outputs = self.graph.outputs.iter();
+        self.outputs = outputs
+            .filter_map(|name| self.ids.get(&name[..]).copied())
+            .collect();
     }
 
     /// The inputs of a node; `None` for those that are left out.
@@ -315,7 +301,7 @@ impl<'g> Converter<'g> {
     /// Whether a node or the output of the network needs a value.
     fn is_read(&self, name: &str) -> bool {
         let id = self.ids.get(name).copied();
-        id.is_some_and(|id| self.output == Some(id) || !self.readers[id].is_empty())
+        id.is_some_and(|id| self.outputs.contains(&id) || !self.readers[id].is_empty())
     }
 
     fn set(&mut self, id: ValueId, value: Value) {
@@ -571,23 +557,25 @@ impl<'g> Converter<'g> {
             id.is_some_and(|id| views.contains(id))
         };
         views.iter().all(|&view| {
-            self.output != Some(view)
+            !self.outputs.contains(&view)
                 && self.readers[view]
                     .iter()
                     .all(|&reader| nodes.contains(&reader) || makes_view(reader))
         })
     }
 
-    /// The network of those ops that the output depends on, and their tensors.
+    /// The network of those ops that the outputs depend on, and their tensors.
     fn finish(
         self,
-        output: OpRef,
+        outputs: &BTreeMap<OpRef, &str>,
         name: &str,
         overrides: &Overrides,
     ) -> Result<Imported, Vec<ImportError>> {
         let mut needed = vec![false; self.ops.len() + 1];
-        needed[output] = true;
-        for op in (1..=self.ops.len()).rev().filter(|&op| op <= output) {
+        for &output in outputs.keys() {
+            needed[output] = true;
+        }
+        for op in (1..=self.ops.len()).rev() {
             if needed[op] {
                 for &input in &self.ops[op - 1].inputs {
                     needed[input] = true;
@@ -618,6 +606,10 @@ impl<'g> Converter<'g> {
                 (!reads_previous).then_some(&inputs_by_name[..]),
                 options,
             );
+            // A single output has the name of its op.
+            if let Some(output) = outputs.get(&op).filter(|_| outputs.len() > 1) {
+                builder.name_output(if is_name(output) { output } else { name });
+            }
             previous = op;
         }
         let mut network = builder.finish().map_err(ImportError::of_network)?;

@@ -19,8 +19,8 @@ pub struct Graph {
     pub constants: BTreeMap<String, Rc<Tensor>>,
     /// Name and shape of the input.
     pub input: (String, TensorShape),
-    /// Name of the output.
-    pub output: String,
+    /// Names of the outputs, at least one.
+    pub outputs: Vec<String>,
     /// Version of the default operator set.
     pub opset: i64,
 }
@@ -64,17 +64,17 @@ impl Graph {
         check_nodes(&graph.node, &mut errors);
         let constants = constants(&graph.initializer, folder, &mut errors);
         let input = input(&graph.input, &constants, overrides, &mut errors);
-        let output = output(&graph.output, &mut errors);
+        let outputs = outputs(&graph.output, &mut errors);
         let nodes = match &input {
             Some((input, _)) => sorted(graph.node, input, &constants, &mut errors),
             None => Vec::new(),
         };
-        match (input, output) {
-            (Some(input), Some(output)) if errors.is_empty() => Ok(Self {
+        match input {
+            Some(input) if errors.is_empty() => Ok(Self {
                 nodes,
                 constants,
                 input,
-                output,
+                outputs,
                 opset,
             }),
             _ => Err(errors),
@@ -298,18 +298,24 @@ fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, Str
     ))
 }
 
-fn output(outputs: &[ValueInfo], errors: &mut Vec<ImportError>) -> Option<String> {
-    if let [output] = outputs {
-        return Some(name_of(output).to_owned());
+/// The names of the outputs: at least one, none twice.
+fn outputs(outputs: &[ValueInfo], errors: &mut Vec<ImportError>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for output in outputs {
+        let name = name_of(output);
+        if names.iter().any(|other| other == name) {
+            let message = format!("two outputs are named `{}`", name.escape_debug());
+            errors.push(ImportError::of_file(message, EXPORT_AGAIN));
+        }
+        names.push(name.to_owned());
     }
-    errors.push(ImportError::of_file(
-        format!(
-            "the network has {} outputs, only one is supported",
-            outputs.len()
-        ),
-        "export it with a single output",
-    ));
-    None
+    if names.is_empty() {
+        errors.push(ImportError::of_file(
+            "the network has no output",
+            EXPORT_AGAIN,
+        ));
+    }
+    names
 }
 
 fn name_of(value: &ValueInfo) -> &str {

@@ -1572,3 +1572,75 @@ fn activations_of_later_operator_sets() {
     assert_eq!(ops(&gelu("none").unwrap()), [Activation::Gelu.as_str()]);
     assert!(gelu("other").is_err());
 }
+
+/// A model of two nodes with several outputs.
+fn with_outputs(nodes: Vec<Node>, names: &[&str]) -> Result<Imported, String> {
+    let mut model = model(nodes, vec![tensor("w", &[6, 6, 3, 3])]);
+    if let Some(graph) = &mut model.graph {
+        graph.output = names.iter().map(|name| value(name, &[])).collect();
+    }
+    import_in(&model, None)
+}
+
+#[test]
+fn a_graph_may_have_several_outputs() {
+    // The activation is not part of the convolution, whose own output is one of the network. They are listed in the order of the ops.
+    let nodes = vec![conv("x", "a"), node("Relu", &["a"], "b"), conv("b", "c")];
+    let imported = with_outputs(nodes.clone(), &["c", "a", "b"]).unwrap();
+    assert_eq!(ops(&imported), ["conv none", "relu", "conv none"]);
+    let outputs = imported.network.outputs.iter();
+    let outputs: Vec<_> = outputs
+        .map(|output| (output.op.0, &output.name[..]))
+        .collect();
+    assert_eq!(outputs, [(1, "a"), (2, "b"), (3, "c")]);
+    // What no output depends on is left out.
+    let imported = with_outputs(nodes, &["b", "a"]).unwrap();
+    assert_eq!(ops(&imported), ["conv none", "relu"]);
+}
+
+#[test]
+fn wrong_outputs_are_reported_together() {
+    let nodes = || {
+        vec![
+            conv("x", "a"),
+            node("Identity", &["a"], "b"),
+            conv("b", "c"),
+        ]
+    };
+    let errors = with_outputs(nodes(), &["b", "x", "nowhere", "a"]).unwrap_err();
+    for part in [
+        "the output `x` is the network's input",
+        "nothing computes the output `nowhere`",
+        "the outputs `b` and `a` are the same",
+    ] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+    let twice = with_outputs(nodes(), &["c", "c"]).unwrap_err();
+    assert!(twice.contains("two outputs are named `c`"), "{twice}");
+    let none = with_outputs(nodes(), &[]).unwrap_err();
+    assert!(none.contains("the network has no output"), "{none}");
+}
+
+#[test]
+fn differences_keep_the_order_of_their_operands() {
+    let nodes = vec![
+        conv("x", "a"),
+        node("Sub", &["x", "a"], "d"),
+        node("Relu", &["d"], "y"),
+    ];
+    let imported = import(nodes, vec![filters()]).unwrap();
+    assert_eq!(ops(&imported), ["conv none", "Sub relu"]);
+    let inputs: Vec<usize> = imported.network.ops[2]
+        .inputs
+        .iter()
+        .map(|op| op.0)
+        .collect();
+    assert_eq!(inputs, [0, 1]);
+    // A value for each channel would be an image of one pixel.
+    let nodes = vec![
+        node("GlobalAveragePool", &["x"], "m"),
+        node("Sub", &["x", "m"], "y"),
+    ];
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(error.contains("a difference needs equal shapes"), "{error}");
+}

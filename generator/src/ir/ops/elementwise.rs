@@ -9,6 +9,8 @@ use serde::Serialize;
 pub enum BinaryOp {
     /// The sum of two tensors of the same shape.
     Add,
+    /// The difference of two tensors of the same shape: the first minus the second.
+    Sub,
     /// The product of two tensors of the same shape, element by element.
     Mul,
     /// The product of a tensor and one factor for each image and channel: a `B x C x 1 x 1` tensor.
@@ -17,13 +19,18 @@ pub enum BinaryOp {
 
 impl BinaryOp {
     /// All of them by their words in names.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("add", Self::Add), ("mul", Self::Mul), ("gate", Self::Gate)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("add", Self::Add),
+        ("sub", Self::Sub),
+        ("mul", Self::Mul),
+        ("gate", Self::Gate),
+    ];
 
     /// Its word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
+            Self::Sub => "sub",
             Self::Mul => "mul",
             Self::Gate => "gate",
         }
@@ -33,6 +40,7 @@ impl BinaryOp {
     pub fn title(self) -> &'static str {
         match self {
             Self::Add => "Sum of two tensors",
+            Self::Sub => "Difference of two tensors",
             Self::Mul => "Product of two tensors",
             Self::Gate => "Product with a factor for each channel",
         }
@@ -44,6 +52,11 @@ impl BinaryOp {
         debug_assert_eq!(y.len() as u64, shape.len());
         match self {
             Self::Add => crate::ir::reference::add(y, other),
+            Self::Sub => {
+                for (value, other) in y.iter_mut().zip(other) {
+                    *value -= other;
+                }
+            }
             Self::Mul | Self::Gate => {
                 let elements_of_factor = y.len() / other.len();
                 for (index, value) in y.iter_mut().enumerate() {

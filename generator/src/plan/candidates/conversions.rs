@@ -98,10 +98,12 @@ impl TaskGraph {
     }
 
     /// The values that are needed in their own format regardless of the chosen candidates: those that share memory with others, the
-    /// network's output, and the inputs of tasks that all candidates read in that format.
+    /// network's outputs, and the inputs of tasks that all candidates read in that format.
     pub(in crate::plan) fn required(&self, candidates: &[Candidate]) -> Vec<(ValueId, Format)> {
         let mut is_required = vec![false; self.values.len()];
-        is_required[self.output.0] = true;
+        for output in &self.outputs {
+            is_required[output.0] = true;
+        }
         for (index, value) in self.values.iter().enumerate() {
             if let Some((parent, _)) = value.parent {
                 is_required[index] = true;

@@ -43,7 +43,7 @@ struct NextFusion {
 }
 
 /// The fusion of the Tucker layer whose first task is at `index` with the first factor of the next layer. If several layers read its
-/// output, the next layer is the one that runs first. `None` if no layer starts there or no layer reads its output, if the output is the
+/// output, the next layer is the one that runs first. `None` if no layer starts there or no layer reads its output, if it is the
 /// caller's or shares memory with other values, or if the config requests a scheme for either layer.
 ///
 /// The tasks write the layer's output and, after it in each image, the factor's output. If no other task reads the layer's output, they
@@ -122,7 +122,7 @@ impl FusableReaders {
         };
         let shares_memory = graph.values[layer_output.0].parent.is_some()
             || graph.values.iter().any(is_view_of_output);
-        if layer_output == graph.output || shares_memory || whole.scheme.is_some() {
+        if graph.outputs.contains(&layer_output) || shares_memory || whole.scheme.is_some() {
             return None;
         }
         let tasks = (index..graph.tasks.len()).filter(|&at| is_fusable_first(graph, &whole, at));

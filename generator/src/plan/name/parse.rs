@@ -385,6 +385,7 @@ mod tests {
             "leakyrelu1em30_c64_h56_w56",
             "hardswish_b2_c64_h56_w56",
             "mul_b2_c64_h56_w56",
+            "subrelu_c64_h55_w53",
             "gatehardswish_b2_c64_h56_w56",
             "scaleshifthardsigmoid_c64_h56_w56",
             "conv_c6_n6_h5_w5_k3x3_prologuesigmoid_bias_clip0x6_atomic",

@@ -200,6 +200,7 @@ impl Converter<'_> {
         }
         let kind = match function.kind {
             Elementwise::Add => BinaryOp::Add,
+            Elementwise::Sub => BinaryOp::Sub,
             Elementwise::Mul => BinaryOp::Mul,
             _ => {
                 return Err(unsupported(
@@ -250,7 +251,8 @@ impl Converter<'_> {
         // Nothing else may depend on the value without the activation, nor on a part of the function's spelling.
         let is_inner = |part: &ValueId| {
             let readers = &self.readers[*part];
-            self.output != Some(*part) && readers.iter().all(|reader| parts.nodes.contains(reader))
+            !self.outputs.contains(part)
+                && readers.iter().all(|reader| parts.nodes.contains(reader))
         };
         let mut functions = parts
             .bases

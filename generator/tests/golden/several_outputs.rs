@@ -1,0 +1,113 @@
+//! A network with several outputs: its program writes each of them, and they are what the reference computes.
+
+use crate::networks::plan;
+use crate::run::{Built, floats, outcome, succeed};
+use tdc_generator::emit::{Files, network_files};
+use tdc_generator::ir::{
+    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, SliceOptions,
+    TensorShape,
+};
+use tdc_generator::plan::recipes;
+use tdc_generator::verify::reference::evaluate_network;
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// Name of the folder and of the network.
+pub const NAME: &str = "pyramid";
+
+/// Two images of odd sizes. Its outputs are what usually takes no memory or launch of its own: a convolution before its activation, a slice,
+/// an input of a concatenation, and the concatenation.
+fn pyramid() -> Network {
+    let mut net = NetworkBuilder::new(NAME, TensorShape::new(2, 3, 9, 7));
+    let conv = |n| OpOptions::Conv(ConvOptions::new(n));
+    net.op("stem", None, conv(7));
+    net.name_output("low");
+    net.op("relu", None, OpOptions::Activation(Activation::Relu));
+    net.op(
+        "slice",
+        None,
+        OpOptions::Slice(SliceOptions { start: 2, n: 3 }),
+    );
+    net.name_output("part");
+    net.op("top", Some(&["relu".to_owned()]), conv(5));
+    net.name_output("top");
+    let both = ["relu", "top"].map(str::to_owned);
+    net.op("both", Some(&both), OpOptions::Concat);
+    net.name_output("both");
+    net.op("mean", None, OpOptions::GlobalAvgPool);
+    net.op(
+        "scores",
+        None,
+        OpOptions::Linear(LinearOptions {
+            n: 4,
+            bias: true,
+            activation: Activation::None,
+            rank: None,
+            factors: None,
+        }),
+    );
+    net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// The generated folder.
+pub fn files() -> Files {
+    network_files(&[plan(&pyramid())]).unwrap()
+}
+
+pub fn all_outputs_are_written(built: &Built) {
+    let network = pyramid();
+    let plan = plan(&network);
+    let recipes = recipes(&network, &plan);
+    let checkpoint = Checkpoint::random(&recipes, 5);
+    let resolved = resolve(&recipes, &checkpoint).unwrap();
+    let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
+    let x = Random::new(9).values(plan.input.len() as usize);
+    let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
+    let expected = evaluate_network(&network, &parameters, &x64);
+
+    let (weights, input) = (
+        built.path("pyramid-weights.bin"),
+        built.path("pyramid-input.bin"),
+    );
+    let packed = pack(&plan.weights, &resolved.values).unwrap();
+    std::fs::write(&weights, packed.bytes).unwrap();
+    let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    std::fs::write(&input, bytes).unwrap();
+    let path = |name: &str| built.path(&format!("pyramid-{name}.bin"));
+    let run = |more: &[&str]| {
+        let mut program = built.program(NAME);
+        program.arg("--weights").arg(&weights);
+        program.arg("--input").arg(&input).args(["--runs", "1"]);
+        for output in &network.outputs {
+            program.arg("--output").arg(path(&output.name));
+        }
+        program.args(more);
+        program
+    };
+
+    let text = succeed(&mut run(&[]));
+    let names: Vec<&str> = network
+        .outputs
+        .iter()
+        .map(|output| &output.name[..])
+        .collect();
+    assert_eq!(names, ["low", "part", "top", "both", "scores"]);
+    for output in &network.outputs {
+        assert!(text.lines().any(|line| line == output.name), "{text}");
+        let shape = network.op(output.op).y;
+        let found = floats(&path(&output.name));
+        let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
+        assert!(deviation.relative < 1e-6, "{}: {deviation}", output.name);
+        // A layer that writes a whole output is found by its name. No layer writes all of a concatenation.
+        if output.name == "both" {
+            continue;
+        }
+        let dumped = path("dump");
+        let mut program = run(&["--dump", &output.name]);
+        succeed(program.arg("--dump-file").arg(&dumped));
+        assert_eq!(floats(&dumped), found, "{}", output.name);
+    }
+    let (code, text) = outcome(&mut run(&["--output", "one-too-many"]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--output 5 times"), "{text}");
+}
