@@ -43,11 +43,13 @@ mod variants;
 mod views;
 
 pub use arena::{Arena, Lifetime};
+#[cfg(feature = "compress")]
 pub(crate) use candidates::FusableReaders;
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
+#[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
 pub use graph::{Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{

@@ -90,7 +90,8 @@ impl Compression {
         self.evaluated_by(&mut planner, forms, losses)
     }
 
-    /// The choice of another method with the least reduction that keeps the limits.
+    /// The choice of another method within the limits, of all reductions in whole per cents: with a limit of the loss the fastest, else the
+    /// one with the least loss.
     ///
     /// # Errors
     /// [`CompressError`] if it keeps them with no reduction.
@@ -102,7 +103,7 @@ impl Compression {
         losses: &Losses,
     ) -> Result<Choice, CompressError> {
         let mut planner = Planner::new(self.clock.gpu());
-        let mut nearest: Option<Choice> = None;
+        let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;
             let forms = match method {
@@ -110,25 +111,29 @@ impl Compression {
                 Method::Tdc => self.tdc_forms(reduction, theta, &mut planner),
                 Method::Uniform => self.uniform_forms(reduction),
             };
-            let Ok(choice) = self.evaluated_by(&mut planner, forms, losses) else {
-                continue;
-            };
-            if limits.iter().all(|limit| limit.is_kept_by(&choice)) {
-                return Ok(choice);
-            }
-            let excess = |choice: &Choice| {
-                let limits = limits.iter().map(|limit| limit.excess_of(choice));
-                limits.fold(0.0, f64::max)
-            };
-            if nearest
-                .as_ref()
-                .is_none_or(|known| excess(&choice) < excess(known))
-            {
-                nearest = Some(choice);
-            }
+            choices.extend(self.evaluated_by(&mut planner, forms, losses));
         }
+        let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
+        let value = |choice: &&Choice| match has_loss {
+            true => choice.us,
+            false => choice.loss,
+        };
+        let kept = choices.iter().filter(|choice| {
+            let mut limits = limits.iter();
+            limits.all(|limit| limit.is_kept_by(choice))
+        });
+        if let Some(best) = kept.min_by(|a, b| value(a).total_cmp(&value(b))) {
+            return Ok(best.clone());
+        }
+        let excess = |choice: &&Choice| {
+            let limits = limits.iter().map(|limit| limit.excess_of(choice));
+            limits.fold(0.0, f64::max)
+        };
+        let nearest = choices
+            .iter()
+            .min_by(|a, b| excess(a).total_cmp(&excess(b)));
         Err(CompressError::Method {
-            nearest: nearest.map_or(String::new(), |choice| choice.to_string()),
+            nearest: nearest.map_or(String::new(), Choice::to_string),
         })
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct FoldedNetwork {
     /// The tasks.
     pub graph: TaskGraph,
     /// Each convolution with the ops that its tasks compute, in the order of the tasks.
+    #[cfg_attr(not(feature = "compress"), allow(dead_code))]
     pub layers: Vec<(OpId, LayerSpec)>,
 }
 

@@ -386,3 +386,149 @@ fn scales(network: &Network, tensors: &Tensors) -> Vec<Option<Vec<f64>>> {
         .map(|index| own(index).or_else(|| mean_of(&found[index])))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{
+        BatchNorm, ConvOptions, LinearOptions, NetworkBuilder, OpOptions, ScaleShiftOptions,
+        TensorShape,
+    };
+    use tdc_weights::Checkpoint;
+
+    #[track_caller]
+    fn assert_near(found: f64, expected: f64, what: &str) {
+        let error = (found - expected).abs();
+        assert!(
+            error < 1e-5 * (1.0 + expected.abs()),
+            "{what}: {found}, not {expected}"
+        );
+    }
+
+    /// The quadrature knows no closed form: a leaky ReLU of slope 0 is ReLU.
+    #[test]
+    fn relu_in_closed_form_is_what_quadrature_finds() {
+        let leaky = Activation::LeakyRelu {
+            slope: crate::ir::ActivationParameter::new(0.0),
+        };
+        for (mean, variance) in [
+            (0.0, 1.0),
+            (1.3, 0.2),
+            (-0.7, 2.5),
+            (-3.0, 1.0),
+            (5.0, 0.01),
+        ] {
+            let exact = activated(Activation::Relu, mean, variance);
+            let found = activated(leaky, mean, variance);
+            assert_near(exact.0, found.0, "mean");
+            assert_near(exact.1, found.1, "variance");
+        }
+        assert_eq!(activated(Activation::Relu, -2.0, 0.0), (0.0, 0.0));
+        let half = 1.0 / (2.0 * PI).sqrt();
+        assert_near(
+            activated(Activation::Relu, 0.0, 1.0).0,
+            half,
+            "half a Gaussian",
+        );
+    }
+
+    /// Values from tables of the order statistics of Gaussians.
+    #[test]
+    fn maxima_have_the_moments_of_tables() {
+        for (values, mean, variance) in [
+            (1.0, 0.0, 1.0),
+            (2.0, 0.564_19, 0.681_69),
+            (4.0, 1.029_38, 0.491_72),
+            (9.0, 1.485_01, 0.357_35),
+        ] {
+            let found = maximum_moments(values);
+            assert!((found.0 - mean).abs() < 1e-5, "{values}: {found:?}");
+            assert!((found.1 - variance).abs() < 1e-5, "{values}: {found:?}");
+        }
+    }
+
+    fn tensor(name: &str, shape: &[usize], values: Vec<f64>) -> (String, Vec<usize>, Vec<f32>) {
+        let values = values.into_iter().map(|v| v as f32).collect();
+        (name.to_owned(), shape.to_vec(), values)
+    }
+
+    /// Moments are those of the rules, through every kind of connection, and scales are those of the BatchNorms behind.
+    #[test]
+    fn moments_follow_the_network() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 2, 4, 4));
+        let conv = |n, bn: Option<&str>| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [1, 1],
+                bias: bn.is_none(),
+                bn: bn.map(|name| BatchNorm {
+                    name: name.to_owned(),
+                    eps: 0.0,
+                }),
+                ..ConvOptions::new(n)
+            })
+        };
+        let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        builder.op("a", None, conv(2, Some("bn")));
+        builder.op("b", Some(&names(&["input"])), conv(2, None));
+        let add = OpOptions::Binary(BinaryOp::Add, Activation::None);
+        builder.op("sum", Some(&names(&["a", "b"])), add);
+        builder.op("all", Some(&names(&["sum", "b"])), OpOptions::Concat);
+        let bn = BatchNorm {
+            name: "last".to_owned(),
+            eps: 0.0,
+        };
+        let options = ScaleShiftOptions {
+            bn: Some(bn),
+            activation: Activation::None,
+        };
+        builder.op("norm", None, OpOptions::ScaleShift(options));
+        builder.op("mean", None, OpOptions::GlobalAvgPool);
+        builder.op("features", None, OpOptions::Flatten);
+        let linear = LinearOptions {
+            n: 1,
+            bias: false,
+            activation: Activation::None,
+            rank: None,
+            factors: None,
+        };
+        builder.op("fc", None, OpOptions::Linear(linear));
+        let network = builder.finish().unwrap();
+        let tensors = [
+            tensor("a.weight", &[2, 2, 1, 1], vec![1.0, 2.0, 3.0, 4.0]),
+            tensor("bn.weight", &[2], vec![2.0, 3.0]),
+            tensor("bn.bias", &[2], vec![0.5, -0.5]),
+            tensor("bn.running_mean", &[2], vec![9.0, 9.0]),
+            tensor("bn.running_var", &[2], vec![4.0, 16.0]),
+            tensor("b.weight", &[2, 2, 1, 1], vec![1.0, 1.0, 0.0, 2.0]),
+            tensor("b.bias", &[2], vec![1.0, 3.0]),
+            tensor("last.weight", &[4], vec![1.0, 2.0, 3.0, 4.0]),
+            tensor("last.bias", &[4], vec![0.0; 4]),
+            tensor("last.running_mean", &[4], vec![0.0; 4]),
+            tensor("last.running_var", &[4], vec![1.0, 4.0, 9.0, 4.0]),
+            tensor("fc.weight", &[1, 4], vec![1.0; 4]),
+        ];
+        let checkpoint = Checkpoint::from_values("test".to_owned(), tensors);
+        let tensors = Tensors::new(&network, &checkpoint).unwrap();
+        let moments = Moments::new(&network, &tensors);
+        let of = |name: &str| {
+            let index = network.ops.iter().position(|op| op.name == name).unwrap();
+            (OpId(index), &moments.channels[index])
+        };
+        let values = |name: &str| {
+            let channels = of(name).1;
+            (channels.mean.clone(), channels.variance.clone())
+        };
+        assert_eq!(values("a"), (vec![0.5, -0.5], vec![4.0, 9.0]));
+        assert_eq!(values("b"), (vec![1.0, 3.0], vec![2.0, 4.0]));
+        assert_eq!(values("sum"), (vec![1.5, 2.5], vec![6.0, 13.0]));
+        assert_eq!(values("all").1, [6.0, 13.0, 2.0, 4.0]);
+        // The average of 16 independent values of variance gamma^2.
+        assert_eq!(values("mean").1, [1.0, 4.0, 9.0, 16.0].map(|v| v / 16.0));
+        assert_eq!(values("fc").1, [30.0 / 16.0]);
+        // `a` has its own BatchNorm: (2 / 2)^2 and (3 / 4)^2, over two channels; `b` is scaled by the last one.
+        assert_eq!(moments.norm(of("a").0).output, [0.5, 0.5625 / 2.0]);
+        assert_eq!(moments.norm(of("b").0).output, [0.5, 4.0 / 2.0]);
+        // Nothing scales the output of `fc`: its mean square becomes 1.
+        assert_near(moments.norm(of("fc").0).output[0], 16.0 / 30.0, "fc");
+    }
+}
