@@ -16,7 +16,7 @@ use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption,
+    Interpolation, Layout, LinearOptions, Lrn, Network, NetworkBuilder, OpOptions, PaddingOption,
     PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
     ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
@@ -268,12 +268,18 @@ impl RandomNetworkBuilder {
                 self.push(&[input], options, TensorShape { h, w, ..x });
             }
             9 => {
-                let eps = ActivationParameter::new(1e-3);
-                let norm = match self.flag() {
-                    true => ChannelNorm::Softmax,
-                    false => ChannelNorm::LayerNorm { eps },
+                let [eps, half, two] = [1e-3, 0.5, 2.0].map(ActivationParameter::new);
+                let norm = match self.random.below(3) {
+                    0 => OpOptions::ChannelNorm(ChannelNorm::Softmax),
+                    1 => OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }),
+                    _ => OpOptions::Lrn(Lrn {
+                        size: 4,
+                        alpha: half,
+                        beta: half,
+                        k: two,
+                    }),
                 };
-                self.push(&[input], OpOptions::ChannelNorm(norm), x);
+                self.push(&[input], norm, x);
             }
             7 => self.slice(input),
             8 => {

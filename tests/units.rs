@@ -12,9 +12,9 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem,
-    Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape, Tolerance,
-    TuckerProblem, activate,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, NextFactor, PoolKind,
+    PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape,
+    Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -741,6 +741,19 @@ fn other_units() -> Vec<PlannedUnit> {
                     });
                     requests.push((problem, "resize", None));
                 }
+            }
+        }
+        for (size, alpha, beta, k) in [(1, 1.0, 0.75, 1.0), (4, 0.5, 0.5, 2.0), (31, 3.0, 1.5, 0.1)]
+        {
+            let [alpha, beta, k] = [alpha, beta, k].map(ActivationParameter::new);
+            let lrn = Lrn {
+                size,
+                alpha,
+                beta,
+                k,
+            };
+            for x in [x, TensorShape::new(batch, 13, 1, 1)] {
+                requests.push((Problem::Lrn(LrnProblem { lrn, x }), "lrn", None));
             }
         }
         requests.push((

@@ -39,12 +39,12 @@ pub use network::{
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvertProblem,
     Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem, Interpolation,
-    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem,
-    Rounding, TuckerProblem,
+    LinearProblem, Lrn, LrnProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind,
+    ResizeProblem, Rounding, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{
-    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
+    channel_norm_reference, conv_reference, global_pool_reference, linear_reference, lrn_reference,
     pool_reference, resize_reference, shuffled,
 };
 pub use options::{

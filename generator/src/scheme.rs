@@ -18,6 +18,7 @@ mod implicit_gemm;
 mod info;
 mod input_stationary;
 mod linear;
+mod lrn;
 mod pointwise;
 mod pool;
 mod reduction;
@@ -72,6 +73,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pool::Pool,
     &resize::Resize,
     &channel_norm::ChannelNorm,
+    &lrn::Lrn,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
     &convert::Convert,

@@ -3,7 +3,7 @@
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions,
+    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
     PaddingOption, PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem,
     ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
@@ -54,6 +54,8 @@ pub enum OpKind {
     Resize(ResizeProblem),
     /// Normalisation over the channels of each pixel.
     ChannelNorm(ChannelNorm),
+    /// Local response normalisation.
+    Lrn(Lrn),
     /// Pooling over the complete image.
     GlobalPool {
         /// Maximum instead of average.
@@ -520,6 +522,7 @@ impl NetworkBuilder {
                 TensorShape::new(x.batch, x.c, 1, 1),
             ),
             OpOptions::Resize(options) => self.resize(index, x, &options)?,
+            OpOptions::Lrn(lrn) => self.lrn(index, x, lrn)?,
             OpOptions::ChannelNorm(norm) => (OpKind::ChannelNorm(norm), x),
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
@@ -622,6 +625,32 @@ impl NetworkBuilder {
             return None;
         }
         Some((kind, y))
+    }
+
+    fn lrn(&mut self, index: usize, x: TensorShape, lrn: Lrn) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        self.check_positive(index, "size", &[lrn.size]);
+        let range = |from: f32| move |number: f32| (from..f32::INFINITY).contains(&number);
+        let (not_negative, positive) = ("a number from 0", "a positive number");
+        for (key, number, is_valid, expected) in [
+            (
+                "alpha",
+                lrn.alpha,
+                range(0.0)(lrn.alpha.get()),
+                not_negative,
+            ),
+            ("beta", lrn.beta, range(0.0)(lrn.beta.get()), not_negative),
+            ("k", lrn.k, range(f32::MIN_POSITIVE)(lrn.k.get()), positive),
+        ] {
+            if !is_valid {
+                self.error(
+                    SpecLocation::Key(index, key),
+                    format!("`{key}` is {}", number.get()),
+                    format!("it must be {expected}, so that the power exists"),
+                );
+            }
+        }
+        (self.errors.len() == before).then_some((OpKind::Lrn(lrn), x))
     }
 
     fn resize(

@@ -10,6 +10,7 @@ mod cp;
 mod elementwise;
 mod global_pool;
 mod linear;
+mod lrn;
 mod pool;
 mod resize;
 mod tucker;
@@ -31,6 +32,9 @@ pub use global_pool::global_pool_reference;
 pub use linear::LinearProblem;
 #[cfg(feature = "check")]
 pub use linear::linear_reference;
+#[cfg(feature = "check")]
+pub use lrn::lrn_reference;
+pub use lrn::{Lrn, LrnProblem};
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
@@ -173,6 +177,8 @@ pub enum Problem {
     Cp(CpProblem),
     /// Fully connected layer.
     Linear(LinearProblem),
+    /// Local response normalisation.
+    Lrn(LrnProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
     /// Resizing of images.
@@ -195,6 +201,7 @@ impl Problem {
             Self::Tucker(kind) => kind,
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,
+            Self::Lrn(kind) => kind,
             Self::Pool(kind) => kind,
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,

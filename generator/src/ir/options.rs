@@ -1,7 +1,7 @@
 //! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
 use super::{
-    Activation, BinaryOp, ChannelNorm, Coordinates, Interpolation, Layout, Precision, Reduce,
+    Activation, BinaryOp, ChannelNorm, Coordinates, Interpolation, Layout, Lrn, Precision, Reduce,
     Tolerance,
 };
 use serde::Serialize;
@@ -199,6 +199,8 @@ pub enum OpOptions {
     GlobalAvgPool,
     /// Resizing of images.
     Resize(ResizeOptions),
+    /// Local response normalisation.
+    Lrn(Lrn),
     /// Normalisation over the channels of each pixel; a layer norm reads the tensors `<name>.weight` and `<name>.bias`.
     ChannelNorm(ChannelNorm),
     /// Fully connected layer on a flattened input.

@@ -14,7 +14,7 @@ use super::views::{ConcatCopy, Views};
 use crate::ir::{
     Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, Elementwise,
     ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, LayerSpec, Linear, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue,
+    LrnProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
 impl TaskGraph {
@@ -111,6 +111,10 @@ impl Folder<'_> {
                     x: op.y,
                 };
                 self.task(id, Problem::ChannelNorm(problem), None, id, parameters);
+            }
+            OpKind::Lrn(lrn) => {
+                let problem = LrnProblem { lrn: *lrn, x: op.y };
+                self.unfused_task(id, Problem::Lrn(problem));
             }
             OpKind::Resize(resize) => self.unfused_task(id, Problem::Resize(*resize)),
             OpKind::GlobalPool { max } => {

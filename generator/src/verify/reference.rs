@@ -4,9 +4,9 @@
 
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
-    Activation, ChannelNormProblem, GlobalPoolProblem, Network, OpId, OpKind, TensorShape,
-    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
-    pool_reference, resize_reference, shuffled,
+    Activation, ChannelNormProblem, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
+    TensorShape, channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
+    lrn_reference, pool_reference, resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
@@ -52,6 +52,9 @@ pub fn evaluate_network(
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
+            OpKind::Lrn(lrn) => {
+                y = lrn_reference(&LrnProblem { lrn: *lrn, x: op.y }, operand(0));
+            }
             OpKind::ChannelNorm(norm) => {
                 let problem = ChannelNormProblem {
                     norm: *norm,

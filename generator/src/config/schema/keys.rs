@@ -10,8 +10,10 @@ enum_with_rows! {
     /// A key. Readers refer to keys by this type, so that none is read that the schema does not have.
     Key: &'static str {
         Activation = "activation",
+        Alpha = "alpha",
         Arch = "arch",
         Batch = "batch",
+        Beta = "beta",
         Bias = "bias",
         Bn = "bn",
         Bottom = "bottom",
@@ -28,6 +30,7 @@ enum_with_rows! {
         Groups = "groups",
         Input = "input",
         Inputs = "inputs",
+        K = "k",
         Kernel = "kernel",
         Layer = "layer",
         Layers = "layers",
@@ -565,6 +568,35 @@ pub static ROWS: &[Row] = &[
         "number from 0",
         "1e-5",
         "added to the variance",
+    ),
+    // Local response normalisation.
+    Row::new(
+        Key::Size,
+        of!(Op(NetworkOp::Lrn)),
+        NUMBER,
+        "required",
+        "number of neighbouring channels",
+    ),
+    Row::new(
+        Key::Alpha,
+        of!(Op(NetworkOp::Lrn)),
+        "number from 0",
+        "1e-4",
+        "factor of the mean of the squares",
+    ),
+    Row::new(
+        Key::Beta,
+        of!(Op(NetworkOp::Lrn)),
+        "number from 0",
+        "0.75",
+        "exponent",
+    ),
+    Row::new(
+        Key::K,
+        of!(Op(NetworkOp::Lrn)),
+        "positive number",
+        "1",
+        "added to the mean of the squares",
     ),
     // Resizing.
     Row::new(

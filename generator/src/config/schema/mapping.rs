@@ -94,6 +94,10 @@ enum_with_rows! {
             "layer_norm",
             "layer norm over the channels of each pixel, with the tensors `<name>.weight` and `<name>.bias`",
         ),
+        Lrn = op(
+            "lrn",
+            "local response normalisation: x / (k + alpha / size * sum of the squares of `size` neighbouring channels)^beta",
+        ),
         Resize = op("resize", "resized images: nearest pixels or bilinear interpolation, as ONNX defines them"),
         Linear = op("linear", "fully connected layer on a flattened input"),
         Add = op("add", "sum of two tensors of the same shape"),

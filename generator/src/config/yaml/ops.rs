@@ -8,8 +8,8 @@ use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions, Precision, Reduce,
-    ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
+    Interpolation, Layout, LinearOptions, Lrn, OpOptions, PaddingOption, PoolOptions, Precision,
+    Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -155,6 +155,7 @@ fn options(
             let eps = ActivationParameter::new(eps? as f32);
             Some(OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }))
         }
+        NetworkOp::Lrn => lrn(fields, report).map(OpOptions::Lrn),
         NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),
         NetworkOp::Linear => {
             let n = required_n(fields, report);
@@ -338,6 +339,37 @@ fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
         dilation,
         ceil_mode,
         count_include_pad,
+    })
+}
+
+fn lrn(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Lrn> {
+    let size = required(Key::Size, "it is the number of channels", fields, report);
+    let mut number = |key, default: f32| {
+        let Some(node) = fields.get(key) else {
+            return Some(ActivationParameter::new(default));
+        };
+        let number = match node.value {
+            Value::Float(number) => number,
+            Value::Integer(number) => number as f64,
+            _ => f64::NAN,
+        };
+        if number.is_nan() {
+            let found = report.quote(node);
+            report.error(node.at, format!("`{key}` must be a number, not {found}"));
+            return None;
+        }
+        Some(ActivationParameter::new(number as f32))
+    };
+    let (alpha, beta, k) = (
+        number(Key::Alpha, Lrn::DEFAULT_ALPHA),
+        number(Key::Beta, Lrn::DEFAULT_BETA),
+        number(Key::K, Lrn::DEFAULT_K),
+    );
+    Some(Lrn {
+        size: size?,
+        alpha: alpha?,
+        beta: beta?,
+        k: k?,
     })
 }
 

@@ -4,7 +4,7 @@ use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, Coordinates, INPUT_NAME,
-    Interpolation, Layout, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem,
+    Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem,
     Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
@@ -125,6 +125,16 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.unless(default, Key::Eps, eps.get());
         }
         OpKind::ChannelNorm(ChannelNorm::Softmax) => {}
+        OpKind::Lrn(lrn) => {
+            all.always(Key::Size, lrn.size);
+            for (key, number, default) in [
+                (Key::Alpha, lrn.alpha.get(), Lrn::DEFAULT_ALPHA),
+                (Key::Beta, lrn.beta.get(), Lrn::DEFAULT_BETA),
+                (Key::K, lrn.k.get(), Lrn::DEFAULT_K),
+            ] {
+                all.unless(number == default, key, number);
+            }
+        }
         OpKind::Linear(linear) => {
             all.always(Key::N, linear.options.n);
             all.unless(linear.options.bias, Key::Bias, false);
@@ -166,6 +176,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
         OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
+        OpKind::Lrn(_) => NetworkOp::Lrn,
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,

@@ -11,6 +11,7 @@ mod constants;
 mod convolution;
 mod functions;
 mod linear;
+mod lrn;
 mod outputs;
 mod pooling;
 mod resize;
@@ -360,6 +361,7 @@ impl<'g> Converter<'g> {
                 None => self.matrix_product(index, inputs),
             },
             "LayerNormalization" => self.layer_norm(index, inputs, attributes),
+            "LRN" => self.lrn(index, inputs, attributes),
             "Softmax" => self.softmax(index, inputs, attributes),
             "MaxPool" | "AveragePool" => self.pool(index, inputs, attributes),
             "GlobalMaxPool" | "GlobalAveragePool" => self.global_pool(index, inputs),

@@ -414,7 +414,7 @@ fn files_are_read_whatever_their_order_and_version() {
 fn all_errors_are_reported_with_their_nodes() {
     let mut custom = node("Fancy", &["x"], "c");
     custom.domain = Some("com.example".to_owned());
-    let mut located = node("LRN", &["x"], "l");
+    let mut located = node("Det", &["x"], "l");
     located.metadata_props = vec![Entry {
         key: Some("pkg.torch.onnx.stack_trace".to_owned()),
         value: Some("File \"/a/net.py\", line 7, in forward\n".to_owned()),
@@ -442,7 +442,7 @@ fn all_errors_are_reported_with_their_nodes() {
     ];
     let error = import(nodes, Vec::new()).unwrap_err();
     assert!(
-        error.contains("node `l` (LRN, net.py:7): the operation LRN is not supported"),
+        error.contains("node `l` (Det, net.py:7): the operation Det is not supported"),
         "{error}"
     );
     assert!(
@@ -1643,4 +1643,41 @@ fn differences_keep_the_order_of_their_operands() {
     ];
     let error = import(nodes, Vec::new()).unwrap_err();
     assert!(error.contains("a difference needs equal shapes"), "{error}");
+}
+
+#[test]
+fn local_response_normalisation_has_all_attributes() {
+    let float = |name: &str, value: f32| Attribute {
+        name: Some(name.to_owned()),
+        kind: Some(attribute_kind::FLOAT),
+        f: Some(value),
+        ..Attribute::default()
+    };
+    let lrn = |attributes: &[Attribute]| {
+        import(vec![with(node("LRN", &["x"], "y"), attributes)], Vec::new())
+    };
+    let all = [
+        int("size", 4),
+        float("alpha", 0.5),
+        float("beta", 0.25),
+        float("bias", 2.0),
+    ];
+    let kind = lrn(&all).unwrap().network.ops[1].kind.clone();
+    let OpKind::Lrn(found) = kind else {
+        panic!("{kind:?}");
+    };
+    let numbers = [found.alpha, found.beta, found.k].map(|number| number.get());
+    assert_eq!((found.size, numbers), (4, [0.5, 0.25, 2.0]));
+    for (attributes, part) in [
+        (&[][..], "`size` is 0"),
+        (&[int("size", -1)], "`size` = -1"),
+        (&[int("size", 3), float("bias", 0.0)], "`k` is 0"),
+        (
+            &[int("size", 3), float("alpha", f32::NAN)],
+            "`alpha` is not",
+        ),
+    ] {
+        let error = lrn(attributes).unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
 }

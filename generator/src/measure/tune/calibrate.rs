@@ -33,6 +33,7 @@ pub const GROUPS: &[Group] = &[
             "pool",
             "resize",
             "channel_norm",
+            "lrn",
             "global_pool",
             "elementwise",
         ],

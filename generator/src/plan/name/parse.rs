@@ -4,9 +4,9 @@ use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
-    PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape,
-    Tolerance, TuckerProblem, activation_of_label, number_of_label,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS,
+    NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem,
+    Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -43,6 +43,10 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             norm: ChannelNorm::Softmax,
             x: words.sizes()?,
         }),
+        _ if kind.starts_with("lrn") => Problem::Lrn(LrnProblem {
+            lrn: lrn(kind)?,
+            x: words.sizes()?,
+        }),
         _ => match kind.strip_prefix("layernorm") {
             Some(eps) => Problem::ChannelNorm(ChannelNormProblem {
                 norm: layer_norm(eps)?,
@@ -56,6 +60,23 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
     };
     // Also rejects additional words, a different order and other spellings.
     (is_sane(&problem) && problem_label(&problem) == label).then_some(problem)
+}
+
+fn lrn(kind: &str) -> Option<Lrn> {
+    let parts: Vec<&str> = kind.strip_prefix("lrn")?.split('x').collect();
+    let [size, alpha, beta, k] = parts[..] else {
+        return None;
+    };
+    let number = |text: &str, is_valid: fn(f32) -> bool| {
+        let number = number_of_label(text).filter(|&number| number.is_finite() && is_valid(number));
+        number.map(ActivationParameter::new)
+    };
+    Some(Lrn {
+        size: size.parse().ok().filter(|&size| size > 0)?,
+        alpha: number(alpha, |number| number >= 0.0)?,
+        beta: number(beta, |number| number >= 0.0)?,
+        k: number(k, |number| number > 0.0)?,
+    })
 }
 
 fn layer_norm(eps: &str) -> Option<ChannelNorm> {
@@ -380,6 +401,7 @@ mod tests {
             "shuffle2_c116_h28_w28",
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
+            "lrn5x1em4x0p75x1_b2_c96_h55_w55",
             "addrelu_c64_h56_w56",
             "addclipm0p5xinf_c64_h56_w56",
             "leakyrelu1em30_c64_h56_w56",
@@ -432,6 +454,9 @@ mod tests {
             "clip0x6p0_c1_h1_w1",
             "clipnanx6_c1_h1_w1",
             "relu6_c1_h1_w1",
+            "lrn0x1x1x1_c1_h1_w1",
+            "lrn5x1x1x0_c1_h1_w1",
+            "lrn5x1x1_c1_h1_w1",
             "conv_c64_n32_h56_w56_k3x3_none",
         ] {
             assert_eq!(problem_of_label(label), None, "{label}");
