@@ -214,6 +214,7 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
+            4 if self.flag() => self.push(&[input], OpOptions::PRelu, x),
             4 => {
                 let activation = self.any_activation();
                 self.push(&[input], OpOptions::Activation(activation), x);

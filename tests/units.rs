@@ -634,7 +634,12 @@ fn other_units() -> Vec<PlannedUnit> {
         let x = TensorShape { batch, ..x };
         let activations: Vec<_> = INDICES.map(activation).into();
         let shuffle = |groups| Elementwise::Shuffle { groups };
-        let mut functions = vec![Elementwise::Copy, shuffle(1), shuffle(5)];
+        let mut functions = vec![
+            Elementwise::Copy,
+            Elementwise::PRelu,
+            shuffle(1),
+            shuffle(5),
+        ];
         for (_, op) in BinaryOp::NAMES {
             let with = |&activation| Elementwise::Binary(op, activation);
             functions.extend(activations.iter().map(with));

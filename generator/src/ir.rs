@@ -45,7 +45,7 @@ pub use ops::{
 #[cfg(feature = "check")]
 pub use ops::{
     channel_norm_reference, conv_reference, global_pool_reference, linear_reference, lrn_reference,
-    pool_reference, resize_reference, shuffled,
+    pool_reference, prelu, resize_reference, shuffled,
 };
 pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions, ResizeOptions,

@@ -69,6 +69,8 @@ pub enum OpKind {
     Activation(Activation),
     /// `scale * x + shift` for each channel.
     ScaleShift(ScaleShift),
+    /// PReLU with a slope for each channel.
+    PRelu,
     /// Concatenation along the channels.
     Concat,
     /// Consecutive channels, from this one on.
@@ -570,6 +572,7 @@ impl NetworkBuilder {
                 return None;
             }
             OpOptions::Activation(function) => (OpKind::Activation(function), x),
+            OpOptions::PRelu => (OpKind::PRelu, x),
             OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),
             OpOptions::Concat => {
                 let mut c = 0u64;

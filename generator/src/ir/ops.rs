@@ -23,9 +23,9 @@ pub use conv::ConvProblem;
 pub use conv::conv_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
-#[cfg(feature = "check")]
-pub use elementwise::shuffled;
 pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
+#[cfg(feature = "check")]
+pub use elementwise::{prelu, shuffled};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]
 pub use global_pool::global_pool_reference;

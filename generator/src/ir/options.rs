@@ -211,6 +211,8 @@ pub enum OpOptions {
     Activation(Activation),
     /// `scale * x + shift` per channel.
     ScaleShift(ScaleShiftOptions),
+    /// PReLU with a slope for each channel, the tensor `<name>.weight`.
+    PRelu,
     /// Concatenation along the channels.
     Concat,
     /// Some consecutive channels.

@@ -141,6 +141,15 @@ impl Folder<'_> {
                 );
             }
             OpKind::ScaleShift(options) => self.scale_shift(id, options.activation),
+            OpKind::PRelu => {
+                let function = Elementwise::PRelu;
+                let parameters = Parameters {
+                    layer: Some(id),
+                    ..Parameters::default()
+                };
+                let problem = ElementwiseProblem { function, x: op.y };
+                self.task(id, Problem::Elementwise(problem), None, id, parameters);
+            }
             OpKind::Flatten => {
                 if self.views.flatten_needs_copy(id) {
                     self.copy(op.inputs[0], ValueId(id.0));

@@ -107,6 +107,7 @@ enum_with_rows! {
             "product of two tensors of the same shape, or of B x C x H x W and, second, one factor for each channel, B x C x 1 x 1",
         ),
         Activation = op("activation", "an [activation function](configs.md#activation-functions)"),
+        PRelu = op("prelu", "PReLU with a slope for each channel, the tensor `<name>.weight`"),
         ScaleShift = op(
             "scale_shift",
             "scale and shift per channel: a BatchNorm, or the tensors `<name>.scale` and `<name>.shift`",

@@ -177,6 +177,7 @@ fn options(
             }
             Some(OpOptions::Activation(activation))
         }
+        NetworkOp::PRelu => Some(OpOptions::PRelu),
         NetworkOp::ScaleShift => Some(OpOptions::ScaleShift(ScaleShiftOptions {
             bn: batch_norm(fields, report),
             activation: activation(fields, report),

@@ -152,7 +152,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.always(Key::N, op.y.c);
         }
         OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
-        OpKind::Input | OpKind::GlobalPool { .. } | OpKind::Concat | OpKind::Flatten => {}
+        OpKind::Input
+        | OpKind::GlobalPool { .. }
+        | OpKind::PRelu
+        | OpKind::Concat
+        | OpKind::Flatten => {}
     }
     let mut outputs = network.outputs.iter();
     if let Some(output) = outputs.find(|output| output.op == id)
@@ -184,6 +188,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,
         OpKind::Activation(_) => NetworkOp::Activation,
         OpKind::ScaleShift(_) => NetworkOp::ScaleShift,
+        OpKind::PRelu => NetworkOp::PRelu,
         OpKind::Concat => NetworkOp::Concat,
         OpKind::Slice { .. } => NetworkOp::Slice,
         OpKind::Shuffle { .. } => NetworkOp::Shuffle,

@@ -1646,6 +1646,45 @@ fn differences_keep_the_order_of_their_operands() {
 }
 
 #[test]
+fn prelu_has_a_slope_for_each_channel() {
+    let prelu = |opset: i64, sizes: &[i64]| {
+        let nodes = vec![conv("x", "a"), node("PRelu", &["a", "s"], "y")];
+        let mut model = model(nodes, vec![filters(), tensor("s", sizes)]);
+        model.opset_import[0].version = Some(opset);
+        import_in(&model, None)
+    };
+    for (opset, sizes) in [(17, &[6, 1, 1][..]), (7, &[1, 6, 1, 1]), (6, &[6])] {
+        let imported = prelu(opset, sizes).unwrap();
+        assert_eq!(imported.network.ops[2].kind, OpKind::PRelu, "{sizes:?}");
+        let slopes = &imported.tensors["y.weight"];
+        assert_eq!(slopes.dims, [6]);
+        assert_eq!(slopes.values, [-0.25, -0.125, 0.0, 0.125, 0.25, 0.375]);
+    }
+    let one = prelu(17, &[1, 1, 1]).unwrap();
+    assert_eq!(ops(&one), ["conv leaky_relu"]);
+    // From operator set 7 on a list is aligned with the columns.
+    for (opset, sizes) in [(17, &[6][..]), (17, &[6, 9, 7]), (6, &[6, 1, 1])] {
+        let error = prelu(opset, sizes).unwrap_err();
+        assert!(error.contains("a slope of [6"), "{sizes:?}: {error}");
+    }
+    // Channels as the last axis.
+    let nodes = vec![
+        with(
+            node("Transpose", &["x"], "a"),
+            &[ints("perm", &[0, 2, 3, 1])],
+        ),
+        node("PRelu", &["a", "s"], "b"),
+        with(
+            node("Transpose", &["b"], "y"),
+            &[ints("perm", &[0, 3, 1, 2])],
+        ),
+    ];
+    let imported = import(nodes, vec![tensor("s", &[6])]).unwrap();
+    assert_eq!(imported.network.ops[1].kind, OpKind::PRelu);
+    assert_eq!(imported.tensors["b.weight"].dims, [6]);
+}
+
+#[test]
 fn local_response_normalisation_has_all_attributes() {
     let float = |name: &str, value: f32| Attribute {
         name: Some(name.to_owned()),

@@ -86,8 +86,10 @@ fn layer_norm(eps: &str) -> Option<ChannelNorm> {
 }
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
-    if kind == "copy" {
-        return Some(Elementwise::Copy);
+    match kind {
+        "copy" => return Some(Elementwise::Copy),
+        "prelu" => return Some(Elementwise::PRelu),
+        _ => {}
     }
     if let Some(groups) = kind.strip_prefix("shuffle") {
         let groups = groups.parse().ok();
@@ -399,6 +401,7 @@ mod tests {
             "nearestceil_c512_h7_w7_o14x21_asymmetric",
             "bilinear_b2_c512_h7_w9_o14x3_align",
             "shuffle2_c116_h28_w28",
+            "prelu_b2_c64_h56_w56",
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
             "lrn5x1em4x0p75x1_b2_c96_h55_w55",
@@ -454,6 +457,7 @@ mod tests {
             "clip0x6p0_c1_h1_w1",
             "clipnanx6_c1_h1_w1",
             "relu6_c1_h1_w1",
+            "prelurelu_c1_h1_w1",
             "lrn0x1x1x1_c1_h1_w1",
             "lrn5x1x1x0_c1_h1_w1",
             "lrn5x1x1_c1_h1_w1",
