@@ -31,6 +31,7 @@ templates![
     "kernel/linear.cu",
     "kernel/load_chunk.cu",
     "kernel/lrn.cu",
+    "kernel/pad.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",

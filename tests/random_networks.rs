@@ -16,9 +16,9 @@ use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, Lrn, Network, NetworkBuilder, OpOptions, PaddingOption,
-    PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
-    ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
+    Interpolation, Layout, LinearOptions, Lrn, Network, NetworkBuilder, OpOptions, PadMode,
+    PadOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize,
+    Rounding, ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -281,6 +281,19 @@ impl RandomNetworkBuilder {
                     }),
                 };
                 self.push(&[input], norm, x);
+            }
+            7 if self.flag() => {
+                let (_, mode) = PadMode::NAMES[self.random.below(3) as usize];
+                let right = self.random.below(u64::from(x.w)) as u32;
+                let pad = Padding {
+                    right,
+                    ..Padding::default()
+                };
+                let y = TensorShape {
+                    w: x.w + right,
+                    ..x
+                };
+                self.push(&[input], OpOptions::Pad(PadOptions { pad, mode }), y);
             }
             7 => self.slice(input),
             8 => {

@@ -19,6 +19,7 @@ mod info;
 mod input_stationary;
 mod linear;
 mod lrn;
+mod pad;
 mod pointwise;
 mod pool;
 mod reduction;
@@ -74,6 +75,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &resize::Resize,
     &channel_norm::ChannelNorm,
     &lrn::Lrn,
+    &pad::Pad,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
     &convert::Convert,

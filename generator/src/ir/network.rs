@@ -4,8 +4,9 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
-    PaddingOption, PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem,
-    ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
+    ProblemKind, Reduce, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions,
+    SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -50,6 +51,8 @@ pub enum OpKind {
     Conv(Box<Conv>),
     /// Pooling over windows.
     Pool(Pool),
+    /// Padding of images.
+    Pad(PadProblem),
     /// Resizing of images.
     Resize(ResizeProblem),
     /// Normalisation over the channels of each pixel.
@@ -523,6 +526,7 @@ impl NetworkBuilder {
                 OpKind::GlobalPool { max: false },
                 TensorShape::new(x.batch, x.c, 1, 1),
             ),
+            OpOptions::Pad(options) => self.pad(index, x, &options)?,
             OpOptions::Resize(options) => self.resize(index, x, &options)?,
             OpOptions::Lrn(lrn) => self.lrn(index, x, lrn)?,
             OpOptions::ChannelNorm(norm) => (OpKind::ChannelNorm(norm), x),
@@ -654,6 +658,44 @@ impl NetworkBuilder {
             }
         }
         (self.errors.len() == before).then_some((OpKind::Lrn(lrn), x))
+    }
+
+    fn pad(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        options: &PadOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        let PadOptions { pad, mode } = *options;
+        if let PadMode::Constant(value) = mode
+            && !value.get().is_finite()
+        {
+            self.error(
+                SpecLocation::Key(index, "value"),
+                format!("`value` is {}", value.get()),
+                "it must be a finite number",
+            );
+        }
+        for (pixels, size, what) in [
+            (pad.top.max(pad.bottom), x.h, "rows"),
+            (pad.left.max(pad.right), x.w, "columns"),
+        ] {
+            if pixels > mode.limit(size) {
+                self.error(
+                    SpecLocation::Key(index, "pad"),
+                    format!("{pixels} {what} of padding by the reflection of {size}"),
+                    "a reflection has one pixel less than the image",
+                );
+            }
+        }
+        let problem = PadProblem {
+            mode,
+            x,
+            padding: pad,
+        };
+        let y = problem.output().shape;
+        (self.errors.len() == before).then_some((OpKind::Pad(problem), y))
     }
 
     fn resize(

@@ -11,6 +11,7 @@ mod elementwise;
 mod global_pool;
 mod linear;
 mod lrn;
+mod pad;
 mod pool;
 mod resize;
 mod tucker;
@@ -35,6 +36,9 @@ pub use linear::linear_reference;
 #[cfg(feature = "check")]
 pub use lrn::lrn_reference;
 pub use lrn::{Lrn, LrnProblem};
+#[cfg(feature = "check")]
+pub use pad::pad_reference;
+pub use pad::{PadMode, PadProblem};
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
@@ -179,6 +183,8 @@ pub enum Problem {
     Linear(LinearProblem),
     /// Local response normalisation.
     Lrn(LrnProblem),
+    /// Padding of images.
+    Pad(PadProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
     /// Resizing of images.
@@ -202,6 +208,7 @@ impl Problem {
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,
             Self::Lrn(kind) => kind,
+            Self::Pad(kind) => kind,
             Self::Pool(kind) => kind,
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,

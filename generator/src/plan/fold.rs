@@ -116,6 +116,7 @@ impl Folder<'_> {
                 let problem = LrnProblem { lrn: *lrn, x: op.y };
                 self.unfused_task(id, Problem::Lrn(problem));
             }
+            OpKind::Pad(pad) => self.unfused_task(id, Problem::Pad(*pad)),
             OpKind::Resize(resize) => self.unfused_task(id, Problem::Resize(*resize)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;

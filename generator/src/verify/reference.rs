@@ -6,7 +6,7 @@ use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
     Activation, ChannelNormProblem, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
     TensorShape, channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
-    lrn_reference, pool_reference, prelu, resize_reference, shuffled,
+    lrn_reference, pad_reference, pool_reference, prelu, resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
@@ -52,6 +52,7 @@ pub fn evaluate_network(
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
+            OpKind::Pad(problem) => y = pad_reference(problem, operand(0)),
             OpKind::Lrn(lrn) => {
                 y = lrn_reference(&LrnProblem { lrn: *lrn, x: op.y }, operand(0));
             }

@@ -59,6 +59,7 @@ enum_with_rows! {
         Tile = "tile",
         Tiles = "tiles",
         Tolerance = "tolerance",
+        Value = "value",
         Top = "top",
     }
 }
@@ -597,6 +598,28 @@ pub static ROWS: &[Row] = &[
         "positive number",
         "1",
         "added to the mean of the squares",
+    ),
+    // Padding.
+    Row::new(
+        Key::Pad,
+        of!(Op(NetworkOp::Pad)),
+        "as that of a convolution, without `same`",
+        "required",
+        "number of rows and columns on each side",
+    ),
+    Row::new(
+        Key::Mode,
+        of!(Op(NetworkOp::Pad)),
+        "`constant`, `reflect` or `edge`",
+        "`constant`",
+        "what they are: a number, the image mirrored at its first and last pixels, or the nearest pixel",
+    ),
+    Row::new(
+        Key::Value,
+        of!(Op(NetworkOp::Pad)),
+        "number",
+        "0",
+        "the number; only with `mode: constant`",
     ),
     // Resizing.
     Row::new(

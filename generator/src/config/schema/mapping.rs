@@ -98,6 +98,7 @@ enum_with_rows! {
             "lrn",
             "local response normalisation: x / (k + alpha / size * sum of the squares of `size` neighbouring channels)^beta",
         ),
+        Pad = op("pad", "rows and columns around each image; zeros around the input of a convolution or a pool are its own `pad`"),
         Resize = op("resize", "resized images: nearest pixels or bilinear interpolation, as ONNX defines them"),
         Linear = op("linear", "fully connected layer on a flattened input"),
         Add = op("add", "sum of two tensors of the same shape"),

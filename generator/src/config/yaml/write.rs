@@ -4,8 +4,8 @@ use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, Coordinates, INPUT_NAME,
-    Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem,
-    Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
+    Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem, PaddingOption,
+    PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -119,6 +119,7 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
     match &op.kind {
         OpKind::Conv(conv) => all.convolution(conv, common),
         OpKind::Pool(pool) => all.pool(pool),
+        OpKind::Pad(pad) => all.pad(pad),
         OpKind::Resize(resize) => all.resize(resize),
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { eps }) => {
             let default = eps.get() == BatchNorm::DEFAULT_EPS as f32;
@@ -178,6 +179,7 @@ fn name(op: &Op) -> NetworkOp {
         },
         OpKind::GlobalPool { max: true } => NetworkOp::GlobalMaxPool,
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
+        OpKind::Pad(_) => NetworkOp::Pad,
         OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
         OpKind::Lrn(_) => NetworkOp::Lrn,
@@ -299,6 +301,14 @@ impl Entries {
             Key::Layout,
             name_of(&Layout::NAMES, layout),
         );
+    }
+
+    fn pad(&mut self, pad: &PadProblem) {
+        self.always(Key::Pad, padding(pad.padding));
+        match pad.mode {
+            PadMode::Constant(value) => self.unless(value.get() == 0.0, Key::Value, value.get()),
+            mode => self.always(Key::Mode, name_of(&PadMode::NAMES, mode)),
+        }
     }
 
     fn resize(&mut self, resize: &ResizeProblem) {

@@ -13,6 +13,7 @@ mod functions;
 mod linear;
 mod lrn;
 mod outputs;
+mod padding;
 mod pooling;
 mod resize;
 mod shapes;
@@ -63,8 +64,10 @@ enum Value {
     /// The value `of` with zeros around its images.
     Padded {
         of: ValueId,
+        /// Top, left, bottom, right.
         pads: [u32; 4],
         dims: Vec<usize>,
+        node: usize,
     },
 }
 
@@ -367,7 +370,7 @@ impl<'g> Converter<'g> {
             "GlobalMaxPool" | "GlobalAveragePool" => self.global_pool(index, inputs),
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
             "Concat" => self.concat(index, inputs, attributes),
-            "Pad" => self.pad(inputs, attributes),
+            "Pad" => self.pad(index, inputs, attributes),
             "Slice" => self.slice(index, inputs, &constants, attributes),
             "Resize" | "Upsample" => self.resize(index, inputs, &constants, attributes),
             "Transpose" => self.transpose(inputs, attributes),

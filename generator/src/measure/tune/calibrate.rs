@@ -34,6 +34,7 @@ pub const GROUPS: &[Group] = &[
             "resize",
             "channel_norm",
             "lrn",
+            "pad",
             "global_pool",
             "elementwise",
         ],

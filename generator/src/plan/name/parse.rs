@@ -5,8 +5,9 @@ use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS,
-    NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem,
-    Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label, number_of_label,
+    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label,
+    number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -47,6 +48,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             lrn: lrn(kind)?,
             x: words.sizes()?,
         }),
+        _ if kind.starts_with("pad") => words.pad(pad_mode(kind)?)?,
         _ => match kind.strip_prefix("layernorm") {
             Some(eps) => Problem::ChannelNorm(ChannelNormProblem {
                 norm: layer_norm(eps)?,
@@ -77,6 +79,17 @@ fn lrn(kind: &str) -> Option<Lrn> {
         beta: number(beta, |number| number >= 0.0)?,
         k: number(k, |number| number > 0.0)?,
     })
+}
+
+fn pad_mode(kind: &str) -> Option<PadMode> {
+    match kind.strip_prefix("pad")? {
+        "reflect" => Some(PadMode::Reflect),
+        "edge" => Some(PadMode::Edge),
+        value => {
+            let value = number_of_label(value).filter(|value| value.is_finite())?;
+            Some(PadMode::Constant(ActivationParameter::new(value)))
+        }
+    }
 }
 
 fn layer_norm(eps: &str) -> Option<ChannelNorm> {
@@ -348,6 +361,19 @@ impl Words<'_> {
             }))
     }
 
+    fn pad(&mut self, mode: PadMode) -> Option<Problem> {
+        let (x, padding) = (self.sizes()?, self.padding()?);
+        let fits = |size: u32, pixels: u32| size > 0 && pixels <= mode.limit(size);
+        let Padding {
+            top,
+            left,
+            bottom,
+            right,
+        } = padding;
+        let problem = PadProblem { mode, x, padding };
+        (fits(x.h, top.max(bottom)) && fits(x.w, left.max(right))).then_some(Problem::Pad(problem))
+    }
+
     fn resize(&mut self, interpolation: Interpolation) -> Option<Problem> {
         let (x, out) = (self.sizes()?, self.both("o")?);
         let words = [
@@ -402,6 +428,9 @@ mod tests {
             "bilinear_b2_c512_h7_w9_o14x3_align",
             "shuffle2_c116_h28_w28",
             "prelu_b2_c64_h56_w56",
+            "padm0p5_b2_c3_h7_w9_p1x0x2x3",
+            "padreflect_c3_h7_w9_p6",
+            "padedge_c3_h1_w1_p6",
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
             "lrn5x1em4x0p75x1_b2_c96_h55_w55",
@@ -458,6 +487,9 @@ mod tests {
             "clipnanx6_c1_h1_w1",
             "relu6_c1_h1_w1",
             "prelurelu_c1_h1_w1",
+            "padinf_c1_h1_w1_p1",
+            "padreflect_c1_h9_w1_p1",
+            "padmirror_c1_h9_w9_p1",
             "lrn0x1x1x1_c1_h1_w1",
             "lrn5x1x1x0_c1_h1_w1",
             "lrn5x1x1_c1_h1_w1",

@@ -50,9 +50,6 @@ impl Converter<'_> {
                     ));
                 }
                 None => {
-                    if let Value::Padded { .. } = &self.values[id] {
-                        return Err(unsupported("arithmetic after a Pad is not supported"));
-                    }
                     if let Value::Grouped { .. } = &self.values[id] {
                         return Err(unsupported(
                             "arithmetic on groups of channels is not supported",
@@ -182,9 +179,20 @@ impl Converter<'_> {
                 );
                 (unsupported(message), None)
             }
-            Value::Padded { .. } => {
-                let message = "padding is supported only before a convolution";
-                (unsupported(message), None)
+            Value::Padded {
+                of,
+                pads,
+                node,
+                dims,
+            } => {
+                let (of, pads, node, dims) = (*of, *pads, *node, dims.clone());
+                match self.pad_op(node, of, pads) {
+                    Ok(op) => {
+                        self.set(id, Value::Op { op, dims });
+                        return Some(op);
+                    }
+                    Err(problem) => (problem, Some(node)),
+                }
             }
         };
         self.values[id] = Value::Failed;
