@@ -30,6 +30,8 @@ templates![
     "kernel/input_stationary.cu",
     "kernel/linear.cu",
     "kernel/load_chunk.cu",
+    "kernel/lrn.cu",
+    "kernel/pad.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",

@@ -16,9 +16,9 @@ use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption,
-    PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
-    ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
+    Interpolation, Layout, LinearOptions, Lrn, Network, NetworkBuilder, OpOptions, PadMode,
+    PadOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize,
+    Rounding, ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -245,6 +245,7 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
+            4 if self.flag() => self.push(&[input], OpOptions::PRelu, x),
             4 => {
                 let activation = self.any_activation();
                 self.push(&[input], OpOptions::Activation(activation), x);
@@ -299,12 +300,31 @@ impl RandomNetworkBuilder {
                 self.push(&[input], options, TensorShape { h, w, ..x });
             }
             9 => {
-                let eps = ActivationParameter::new(1e-3);
-                let norm = match self.flag() {
-                    true => ChannelNorm::Softmax,
-                    false => ChannelNorm::LayerNorm { eps },
+                let [eps, half, two] = [1e-3, 0.5, 2.0].map(ActivationParameter::new);
+                let norm = match self.random.below(3) {
+                    0 => OpOptions::ChannelNorm(ChannelNorm::Softmax),
+                    1 => OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }),
+                    _ => OpOptions::Lrn(Lrn {
+                        size: 4,
+                        alpha: half,
+                        beta: half,
+                        k: two,
+                    }),
                 };
-                self.push(&[input], OpOptions::ChannelNorm(norm), x);
+                self.push(&[input], norm, x);
+            }
+            7 if self.flag() => {
+                let (_, mode) = PadMode::NAMES[self.random.below(3) as usize];
+                let right = self.random.below(u64::from(x.w)) as u32;
+                let pad = Padding {
+                    right,
+                    ..Padding::default()
+                };
+                let y = TensorShape {
+                    w: x.w + right,
+                    ..x
+                };
+                self.push(&[input], OpOptions::Pad(PadOptions { pad, mode }), y);
             }
             7 => self.slice(input),
             8 => {

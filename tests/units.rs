@@ -12,9 +12,9 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem,
-    Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape, Tolerance,
-    TuckerProblem, activate,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
+    PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem,
+    Rounding, TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -634,7 +634,12 @@ fn other_units() -> Vec<PlannedUnit> {
         let x = TensorShape { batch, ..x };
         let activations: Vec<_> = INDICES.map(activation).into();
         let shuffle = |groups| Elementwise::Shuffle { groups };
-        let mut functions = vec![Elementwise::Copy, shuffle(1), shuffle(5)];
+        let mut functions = vec![
+            Elementwise::Copy,
+            Elementwise::PRelu,
+            shuffle(1),
+            shuffle(5),
+        ];
         for (_, op) in BinaryOp::NAMES {
             let with = |&activation| Elementwise::Binary(op, activation);
             functions.extend(activations.iter().map(with));
@@ -741,6 +746,37 @@ fn other_units() -> Vec<PlannedUnit> {
                     });
                     requests.push((problem, "resize", None));
                 }
+            }
+        }
+        let constant = PadMode::Constant(ActivationParameter::new(-1.5));
+        for mode in [constant, PadMode::Reflect, PadMode::Edge] {
+            // Up to the limit of a reflection.
+            let padding = Padding {
+                top: 6,
+                left: 1,
+                bottom: 0,
+                right: 8,
+            };
+            let problem = Problem::Pad(PadProblem { mode, x, padding });
+            requests.push((problem, "pad", None));
+        }
+        for mode in [constant, PadMode::Edge] {
+            let x = TensorShape::new(batch, 7, 1, 1);
+            let padding = Padding::all(5);
+            let problem = Problem::Pad(PadProblem { mode, x, padding });
+            requests.push((problem, "pad", None));
+        }
+        for (size, alpha, beta, k) in [(1, 1.0, 0.75, 1.0), (4, 0.5, 0.5, 2.0), (31, 3.0, 1.5, 0.1)]
+        {
+            let [alpha, beta, k] = [alpha, beta, k].map(ActivationParameter::new);
+            let lrn = Lrn {
+                size,
+                alpha,
+                beta,
+                k,
+            };
+            for x in [x, TensorShape::new(batch, 13, 1, 1)] {
+                requests.push((Problem::Lrn(LrnProblem { lrn, x }), "lrn", None));
             }
         }
         requests.push((

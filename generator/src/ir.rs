@@ -39,17 +39,17 @@ pub use network::{
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvertProblem,
     Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem, Interpolation,
-    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem,
-    Rounding, TuckerProblem,
+    LinearProblem, Lrn, LrnProblem, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem,
+    Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{
-    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
-    pool_reference, resize_reference, shuffled,
+    channel_norm_reference, conv_reference, global_pool_reference, linear_reference, lrn_reference,
+    pad_reference, pool_reference, prelu, resize_reference, shuffled,
 };
 pub use options::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions, ResizeOptions,
-    ResizedSize, ScaleShiftOptions, SliceOptions, TilePolicy,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, PadOptions, PaddingOption, PoolOptions,
+    ResizeOptions, ResizedSize, ScaleShiftOptions, SliceOptions, TilePolicy,
 };
 pub use precision::{Precision, Reduce, Tolerance};
 #[cfg(feature = "check")]

@@ -18,6 +18,8 @@ mod implicit_gemm;
 mod info;
 mod input_stationary;
 mod linear;
+mod lrn;
+mod pad;
 mod pointwise;
 mod pool;
 mod reduction;
@@ -72,6 +74,8 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pool::Pool,
     &resize::Resize,
     &channel_norm::ChannelNorm,
+    &lrn::Lrn,
+    &pad::Pad,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
     &convert::Convert,

@@ -21,8 +21,8 @@ const AROUND_ONE: Distribution = Distribution::Uniform {
 impl Checkpoint {
     /// Random fp32 tensors for everything that the recipes name, except trained factors.
     ///
-    /// Weights are He-normal (zero mean, variance 2 / (I R S)), biases, means and shifts normal with standard
-    /// deviation 0.1, scales and variances uniform in 0.5..1.5. A tensor depends on `seed`, its name and its
+    /// Weights are He-normal (zero mean, variance 2 / (I R S)), biases, means, shifts and slopes normal with
+    /// standard deviation 0.1, scales and variances uniform in 0.5..1.5. A tensor depends on `seed`, its name and its
     /// shape only, and is the same on every machine: only integer arithmetic and correctly rounded operations
     /// are used. Normal numbers are approximated by the sum of sixteen uniform ones. If a name has two
     /// shapes, the first one is used.
@@ -43,6 +43,9 @@ impl Checkpoint {
                 Some(WeightSource::Linear(name)) => {
                     let [o, i, r, s] = recipe.slot.layout.source;
                     add(name, &[o, i * r * s], he_normal([o, i, r, s]));
+                }
+                Some(WeightSource::Channels(name)) => {
+                    add(name, &[recipe.slot.layout.source[0]], SMALL);
                 }
                 Some(WeightSource::Factor { layer, .. }) => {
                     add(&layer.weight, &layer.shape, he_normal(layer.shape));

@@ -289,6 +289,10 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(tensor.values(), shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
+            WeightSource::Channels(name) => {
+                let values = self.channels(name, shape[0], slot)?;
+                self.round(slot, "weight", values.into_iter())
+            }
             WeightSource::Factor { layer, role } => {
                 let factors = self.factors(layer, slot)?;
                 let values = factors.role(*role).iter().copied();

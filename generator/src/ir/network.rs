@@ -5,9 +5,10 @@ mod decomposition;
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions,
-    PaddingOption, PoolKind, PoolOptions, PoolProblem, ResizeOptions, ResizeProblem, ResizedSize,
-    ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
+    PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
+    ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
+    SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -52,10 +53,14 @@ pub enum OpKind {
     Conv(Box<Conv>),
     /// Pooling over windows.
     Pool(Pool),
+    /// Padding of images.
+    Pad(PadProblem),
     /// Resizing of images.
     Resize(ResizeProblem),
     /// Normalisation over the channels of each pixel.
     ChannelNorm(ChannelNorm),
+    /// Local response normalisation.
+    Lrn(Lrn),
     /// Pooling over the complete image.
     GlobalPool {
         /// Maximum instead of average.
@@ -69,6 +74,8 @@ pub enum OpKind {
     Activation(Activation),
     /// `scale * x + shift` for each channel.
     ScaleShift(ScaleShift),
+    /// PReLU with a slope for each channel.
+    PRelu,
     /// Concatenation along the channels.
     Concat,
     /// Consecutive channels, from this one on.
@@ -524,7 +531,9 @@ impl NetworkBuilder {
                 OpKind::GlobalPool { max: false },
                 TensorShape::new(x.batch, x.c, 1, 1),
             ),
+            OpOptions::Pad(options) => self.pad(index, x, &options)?,
             OpOptions::Resize(options) => self.resize(index, x, &options)?,
+            OpOptions::Lrn(lrn) => self.lrn(index, x, lrn)?,
             OpOptions::ChannelNorm(norm) => (OpKind::ChannelNorm(norm), x),
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
@@ -575,6 +584,7 @@ impl NetworkBuilder {
                 return None;
             }
             OpOptions::Activation(function) => (OpKind::Activation(function), x),
+            OpOptions::PRelu => (OpKind::PRelu, x),
             OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),
             OpOptions::Concat => {
                 let mut c = 0u64;
@@ -630,6 +640,70 @@ impl NetworkBuilder {
             return None;
         }
         Some((kind, y))
+    }
+
+    fn lrn(&mut self, index: usize, x: TensorShape, lrn: Lrn) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        self.check_positive(index, "size", &[lrn.size]);
+        let range = |from: f32| move |number: f32| (from..f32::INFINITY).contains(&number);
+        let (not_negative, positive) = ("a number from 0", "a positive number");
+        for (key, number, is_valid, expected) in [
+            (
+                "alpha",
+                lrn.alpha,
+                range(0.0)(lrn.alpha.get()),
+                not_negative,
+            ),
+            ("beta", lrn.beta, range(0.0)(lrn.beta.get()), not_negative),
+            ("k", lrn.k, range(f32::MIN_POSITIVE)(lrn.k.get()), positive),
+        ] {
+            if !is_valid {
+                self.error(
+                    SpecLocation::Key(index, key),
+                    format!("`{key}` is {}", number.get()),
+                    format!("it must be {expected}, so that the power exists"),
+                );
+            }
+        }
+        (self.errors.len() == before).then_some((OpKind::Lrn(lrn), x))
+    }
+
+    fn pad(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        options: &PadOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        let PadOptions { pad, mode } = *options;
+        if let PadMode::Constant(value) = mode
+            && !value.get().is_finite()
+        {
+            self.error(
+                SpecLocation::Key(index, "value"),
+                format!("`value` is {}", value.get()),
+                "it must be a finite number",
+            );
+        }
+        for (pixels, size, what) in [
+            (pad.top.max(pad.bottom), x.h, "rows"),
+            (pad.left.max(pad.right), x.w, "columns"),
+        ] {
+            if pixels > mode.limit(size) {
+                self.error(
+                    SpecLocation::Key(index, "pad"),
+                    format!("{pixels} {what} of padding by the reflection of {size}"),
+                    "a reflection has one pixel less than the image",
+                );
+            }
+        }
+        let problem = PadProblem {
+            mode,
+            x,
+            padding: pad,
+        };
+        let y = problem.output().shape;
+        (self.errors.len() == before).then_some((OpKind::Pad(problem), y))
     }
 
     fn resize(

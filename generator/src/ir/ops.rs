@@ -10,6 +10,8 @@ mod cp;
 mod elementwise;
 mod global_pool;
 mod linear;
+mod lrn;
+mod pad;
 mod pool;
 mod resize;
 mod tucker;
@@ -22,15 +24,21 @@ pub use conv::ConvProblem;
 pub use conv::conv_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
-#[cfg(feature = "check")]
-pub use elementwise::shuffled;
 pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
+#[cfg(feature = "check")]
+pub use elementwise::{prelu, shuffled};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]
 pub use global_pool::global_pool_reference;
 pub use linear::LinearProblem;
 #[cfg(feature = "check")]
 pub use linear::linear_reference;
+#[cfg(feature = "check")]
+pub use lrn::lrn_reference;
+pub use lrn::{Lrn, LrnProblem};
+#[cfg(feature = "check")]
+pub use pad::pad_reference;
+pub use pad::{PadMode, PadProblem};
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
@@ -173,6 +181,10 @@ pub enum Problem {
     Cp(CpProblem),
     /// Fully connected layer.
     Linear(LinearProblem),
+    /// Local response normalisation.
+    Lrn(LrnProblem),
+    /// Padding of images.
+    Pad(PadProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
     /// Resizing of images.
@@ -195,6 +207,8 @@ impl Problem {
             Self::Tucker(kind) => kind,
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,
+            Self::Lrn(kind) => kind,
+            Self::Pad(kind) => kind,
             Self::Pool(kind) => kind,
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,

@@ -1,8 +1,8 @@
 //! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
 use super::{
-    Activation, BinaryOp, ChannelNorm, Coordinates, Interpolation, Layout, Precision, Reduce,
-    Tolerance,
+    Activation, BinaryOp, ChannelNorm, Coordinates, Interpolation, Layout, Lrn, PadMode, Precision,
+    Reduce, Tolerance,
 };
 use serde::Serialize;
 use tdc_runtime::Padding;
@@ -196,6 +196,15 @@ pub enum ResizedSize {
     Scale([u32; 2]),
 }
 
+/// Options of padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PadOptions {
+    /// Number of pixels on each side.
+    pub pad: Padding,
+    /// What they are.
+    pub mode: PadMode,
+}
+
 /// Options of a slice of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SliceOptions {
@@ -218,8 +227,12 @@ pub enum OpOptions {
     GlobalMaxPool,
     /// Average over the complete image.
     GlobalAvgPool,
+    /// Padding of images.
+    Pad(PadOptions),
     /// Resizing of images.
     Resize(ResizeOptions),
+    /// Local response normalisation.
+    Lrn(Lrn),
     /// Normalisation over the channels of each pixel; a layer norm reads the tensors `<name>.weight` and `<name>.bias`.
     ChannelNorm(ChannelNorm),
     /// Fully connected layer on a flattened input.
@@ -230,6 +243,8 @@ pub enum OpOptions {
     Activation(Activation),
     /// `scale * x + shift` per channel.
     ScaleShift(ScaleShiftOptions),
+    /// PReLU with a slope for each channel, the tensor `<name>.weight`.
+    PRelu,
     /// Concatenation along the channels.
     Concat,
     /// Some consecutive channels.

@@ -38,6 +38,7 @@ use super::graph::TaskGraph;
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
+#[cfg(feature = "compress")]
 pub(crate) use next_factor::FusableReaders;
 
 impl TaskGraph {

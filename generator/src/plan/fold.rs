@@ -14,7 +14,7 @@ use super::views::{ConcatCopy, Views};
 use crate::ir::{
     Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, Elementwise,
     ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, LayerSpec, Linear, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue,
+    LrnProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
 /// The tasks of a network, and its convolutions.
@@ -133,6 +133,11 @@ impl Folder<'_> {
                 };
                 self.task(id, Problem::ChannelNorm(problem), None, id, parameters);
             }
+            OpKind::Lrn(lrn) => {
+                let problem = LrnProblem { lrn: *lrn, x: op.y };
+                self.unfused_task(id, Problem::Lrn(problem));
+            }
+            OpKind::Pad(pad) => self.unfused_task(id, Problem::Pad(*pad)),
             OpKind::Resize(resize) => self.unfused_task(id, Problem::Resize(*resize)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;
@@ -158,6 +163,15 @@ impl Folder<'_> {
                 );
             }
             OpKind::ScaleShift(options) => self.scale_shift(id, options.activation),
+            OpKind::PRelu => {
+                let function = Elementwise::PRelu;
+                let parameters = Parameters {
+                    layer: Some(id),
+                    ..Parameters::default()
+                };
+                let problem = ElementwiseProblem { function, x: op.y };
+                self.task(id, Problem::Elementwise(problem), None, id, parameters);
+            }
             OpKind::Flatten => {
                 if self.views.flatten_needs_copy(id) {
                     self.copy(op.inputs[0], ValueId(id.0));

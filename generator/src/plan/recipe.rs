@@ -41,6 +41,7 @@ fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<Wei
     let name = format!("{}.weight", op.name);
     match (&op.kind, factor) {
         (OpKind::Linear(_), None) => Some(WeightSource::Linear(name)),
+        (OpKind::PRelu, _) => Some(WeightSource::Channels(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_) | OpKind::Linear(_), Some(factor)) => Some(WeightSource::Factor {
             layer: factorized_layer(network, id)?,

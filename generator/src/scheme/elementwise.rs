@@ -1,5 +1,5 @@
-//! `elementwise`: additions, differences, products, activations, scale_shift, copies and channel shuffles that are not fused with a convolution, with one thread for
-//! each element.
+//! `elementwise`: additions, differences, products, activations, PReLU, scale_shift, copies and channel shuffles that are not fused with a
+//! convolution, with one thread for each element.
 
 use super::info::SchemeInfo;
 use super::{
@@ -37,6 +37,8 @@ struct ElementwiseContext {
     /// Whether the second tensor has one element for each image and channel.
     gate: bool,
     scale_shift: bool,
+    /// Whether negative elements are multiplied by a slope of their channel.
+    prelu: bool,
     /// Groups of a channel shuffle, and channels of a group; 0 if there is none.
     groups: u32,
     group_channels: u32,
@@ -51,7 +53,7 @@ impl Scheme for ElementwiseScheme {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo::own(
-            "additions, differences, products, activations, scale_shift, copies and channel shuffles",
+            "additions, differences, products, activations, PReLU, scale_shift, copies and channel shuffles",
         )
     }
 
@@ -90,7 +92,8 @@ impl Scheme for ElementwiseScheme {
         let scale_shift = problem.scale_shift_channels() > 0;
         let mut args = vec![Arg::X];
         args.extend(residual.then_some(Arg::Residual));
-        args.extend(scale_shift.then_some(Arg::Packed));
+        let prelu = p.function == Elementwise::PRelu;
+        args.extend((scale_shift || prelu).then_some(Arg::Packed));
         args.push(Arg::Y);
         args.extend(batch_stride_args(p.x.batch, residual));
         Blueprint {
@@ -108,6 +111,7 @@ impl Scheme for ElementwiseScheme {
                     operator,
                     gate: matches!(p.function, Elementwise::Binary(BinaryOp::Gate, _)),
                     scale_shift,
+                    prelu,
                     groups,
                     group_channels: p.x.c.checked_div(groups).unwrap_or(0),
                     activation: activation_function(p.function.activation()),
@@ -135,7 +139,10 @@ impl Scheme for ElementwiseScheme {
             }],
             zeroed: None,
             workspace_bytes: 0,
-            weights: WeightLayout::NONE.with_prologue(problem.scale_shift_channels()),
+            weights: match prelu {
+                true => WeightLayout::oihw([p.x.c, 1, 1, 1]),
+                false => WeightLayout::NONE.with_prologue(problem.scale_shift_channels()),
+            },
             extra_weight_layouts: Vec::new(),
         }
     }

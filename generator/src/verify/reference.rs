@@ -4,14 +4,14 @@
 
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
-    Activation, ChannelNormProblem, GlobalPoolProblem, Network, OpId, OpKind, TensorShape,
-    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
-    pool_reference, resize_reference, shuffled,
+    Activation, ChannelNormProblem, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
+    TensorShape, channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
+    lrn_reference, pad_reference, pool_reference, prelu, resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
 pub trait NetworkParameters {
-    /// Weights of a convolution or linear layer, OIHW; for a factorised layer the product of its factors.
+    /// Weights of a convolution or linear layer, OIHW, or the slopes of a PReLU; for a factorised layer the product of its factors.
     fn weight(&self, op: OpId) -> Vec<f64>;
     /// The layer's own bias; empty if it has none.
     fn bias(&self, op: OpId) -> Vec<f64>;
@@ -52,6 +52,10 @@ pub fn evaluate_network(
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
+            OpKind::Pad(problem) => y = pad_reference(problem, operand(0)),
+            OpKind::Lrn(lrn) => {
+                y = lrn_reference(&LrnProblem { lrn: *lrn, x: op.y }, operand(0));
+            }
             OpKind::ChannelNorm(norm) => {
                 let problem = ChannelNormProblem {
                     norm: *norm,
@@ -94,6 +98,10 @@ pub fn evaluate_network(
             }
             OpKind::Slice { start } => {
                 y = sliced(network.op(op.inputs[0]).y, *start, op.y, operand(0));
+            }
+            OpKind::PRelu => {
+                y = operand(0).clone();
+                prelu(op.y, &mut y, &parameters.weight(id));
             }
             OpKind::Shuffle { groups } => y = shuffled(op.y, *groups, operand(0)),
             OpKind::Flatten => y = operand(0).clone(),

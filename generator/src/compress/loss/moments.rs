@@ -14,13 +14,13 @@
 //! | average pooling | m, v over the number of values |
 //! | maximum pooling | m + a sqrt(v), b v, where a and b are the moments of the maximum of as many standard Gaussians |
 //! | layer norm, softmax | shift and scale^2; 1 / C and 1 / C^2 |
-//! | resize, concatenation, slice, shuffle, flatten | those of its inputs |
+//! | resize, padding, local response normalisation, concatenation, slice, shuffle, flatten | those of its inputs |
 
 use super::grid::Norm;
 use super::tensors::Tensors;
 use crate::ir::{
-    Activation, BinaryOp, ChannelNorm, Conv, Linear, Network, OpId, OpKind, PoolKind,
-    ScaleShiftOptions, activate,
+    Activation, ActivationParameter, BinaryOp, ChannelNorm, Conv, Linear, Network, OpId, OpKind,
+    PoolKind, ScaleShiftOptions, activate,
 };
 use std::f64::consts::PI;
 
@@ -113,7 +113,18 @@ fn channels_of(network: &Network, id: OpId, tensors: &Tensors, known: &[Channels
                 constant(op.y.c, mean, mean * mean)
             }
         },
-        OpKind::Resize(_) => input(0).clone(),
+        OpKind::Resize(_) | OpKind::Pad(_) | OpKind::Lrn(_) => input(0).clone(),
+        OpKind::PRelu => {
+            let slopes = tensors.weight(&op.name);
+            let of_channel = |channel: usize| {
+                let slope = ActivationParameter::new(slopes[channel] as f32);
+                let input = input(0);
+                let (mean, variance) = (input.mean[channel], input.variance[channel]);
+                activated(Activation::LeakyRelu { slope }, mean, variance)
+            };
+            let (mean, variance) = (0..op.y.c as usize).map(of_channel).unzip();
+            Channels { mean, variance }
+        }
         OpKind::Concat => Channels {
             mean: op
                 .inputs
@@ -409,7 +420,7 @@ mod tests {
     #[test]
     fn relu_in_closed_form_is_what_quadrature_finds() {
         let leaky = Activation::LeakyRelu {
-            slope: crate::ir::ActivationParameter::new(0.0),
+            slope: ActivationParameter::new(0.0),
         };
         for (mean, variance) in [
             (0.0, 1.0),

@@ -10,8 +10,10 @@ enum_with_rows! {
     /// A key. Readers refer to keys by this type, so that none is read that the schema does not have.
     Key: &'static str {
         Activation = "activation",
+        Alpha = "alpha",
         Arch = "arch",
         Batch = "batch",
+        Beta = "beta",
         Bias = "bias",
         Bn = "bn",
         Bottom = "bottom",
@@ -28,6 +30,7 @@ enum_with_rows! {
         Groups = "groups",
         Input = "input",
         Inputs = "inputs",
+        K = "k",
         Kernel = "kernel",
         Layer = "layer",
         Layers = "layers",
@@ -57,6 +60,7 @@ enum_with_rows! {
         Tile = "tile",
         Tiles = "tiles",
         Tolerance = "tolerance",
+        Value = "value",
         Top = "top",
     }
 }
@@ -580,6 +584,57 @@ pub static ROWS: &[Row] = &[
         "number from 0",
         "1e-5",
         "added to the variance",
+    ),
+    // Local response normalisation.
+    Row::new(
+        Key::Size,
+        of!(Op(NetworkOp::Lrn)),
+        NUMBER,
+        "required",
+        "number of neighbouring channels",
+    ),
+    Row::new(
+        Key::Alpha,
+        of!(Op(NetworkOp::Lrn)),
+        "number from 0",
+        "1e-4",
+        "factor of the mean of the squares",
+    ),
+    Row::new(
+        Key::Beta,
+        of!(Op(NetworkOp::Lrn)),
+        "number from 0",
+        "0.75",
+        "exponent",
+    ),
+    Row::new(
+        Key::K,
+        of!(Op(NetworkOp::Lrn)),
+        "positive number",
+        "1",
+        "added to the mean of the squares",
+    ),
+    // Padding.
+    Row::new(
+        Key::Pad,
+        of!(Op(NetworkOp::Pad)),
+        "as that of a convolution, without `same`",
+        "required",
+        "number of rows and columns on each side",
+    ),
+    Row::new(
+        Key::Mode,
+        of!(Op(NetworkOp::Pad)),
+        "`constant`, `reflect` or `edge`",
+        "`constant`",
+        "what they are: a number, the image mirrored at its first and last pixels, or the nearest pixel",
+    ),
+    Row::new(
+        Key::Value,
+        of!(Op(NetworkOp::Pad)),
+        "number",
+        "0",
+        "the number; only with `mode: constant`",
     ),
     // Resizing.
     Row::new(

@@ -94,6 +94,11 @@ enum_with_rows! {
             "layer_norm",
             "layer norm over the channels of each pixel, with the tensors `<name>.weight` and `<name>.bias`",
         ),
+        Lrn = op(
+            "lrn",
+            "local response normalisation: x / (k + alpha / size * sum of the squares of `size` neighbouring channels)^beta",
+        ),
+        Pad = op("pad", "rows and columns around each image; zeros around the input of a convolution or a pool are its own `pad`"),
         Resize = op("resize", "resized images: nearest pixels or bilinear interpolation, as ONNX defines them"),
         Linear = op("linear", "fully connected layer on a flattened input"),
         Add = op("add", "sum of two tensors of the same shape"),
@@ -103,6 +108,7 @@ enum_with_rows! {
             "product of two tensors of the same shape, or of B x C x H x W and, second, one factor for each channel, B x C x 1 x 1",
         ),
         Activation = op("activation", "an [activation function](configs.md#activation-functions)"),
+        PRelu = op("prelu", "PReLU with a slope for each channel, the tensor `<name>.weight`"),
         ScaleShift = op(
             "scale_shift",
             "scale and shift per channel: a BatchNorm, or the tensors `<name>.scale` and `<name>.shift`",

@@ -49,6 +49,8 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
                     required.push(("n", "8"));
                 }
                 NetworkOp::Shuffle => required.push(("groups", "2")),
+                NetworkOp::Pad => required.push(("pad", "1")),
+                NetworkOp::Lrn => required.push(("size", "5")),
                 NetworkOp::Resize if key != Key::Size => required.push(("scale", "2")),
                 NetworkOp::MaxPool | NetworkOp::AvgPool => required.push(("kernel", "2")),
                 NetworkOp::Activation => required.push(("activation", "relu")),

@@ -8,8 +8,9 @@ use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions, Precision, Reduce,
-    ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
+    Interpolation, Layout, LinearOptions, Lrn, OpOptions, PadMode, PadOptions, PaddingOption,
+    PoolOptions, Precision, Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions,
+    SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -156,6 +157,8 @@ fn options(
             let eps = ActivationParameter::new(eps? as f32);
             Some(OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }))
         }
+        NetworkOp::Lrn => lrn(fields, report).map(OpOptions::Lrn),
+        NetworkOp::Pad => pad(fields, report).map(OpOptions::Pad),
         NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),
         NetworkOp::Linear => {
             let n = required_n(fields, report);
@@ -181,6 +184,7 @@ fn options(
             }
             Some(OpOptions::Activation(activation))
         }
+        NetworkOp::PRelu => Some(OpOptions::PRelu),
         NetworkOp::ScaleShift => Some(OpOptions::ScaleShift(ScaleShiftOptions {
             bn: batch_norm(fields, report),
             activation: activation(fields, report),
@@ -345,6 +349,61 @@ fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
         ceil_mode,
         count_include_pad,
     })
+}
+
+fn lrn(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Lrn> {
+    let size = required(Key::Size, "it is the number of channels", fields, report);
+    let (alpha, beta, k) = (
+        number(Key::Alpha, Lrn::DEFAULT_ALPHA, fields, report),
+        number(Key::Beta, Lrn::DEFAULT_BETA, fields, report),
+        number(Key::K, Lrn::DEFAULT_K, fields, report),
+    );
+    Some(Lrn {
+        size: size?,
+        alpha: alpha?,
+        beta: beta?,
+        k: k?,
+    })
+}
+
+fn pad(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PadOptions> {
+    let node = fields.require(Key::Pad, "it is the number of pixels", report);
+    let pad = node.and_then(|node| padding(node, "a number", report));
+    let value = number(Key::Value, 0.0, fields, report);
+    let mode = fields.choice(Key::Mode, &PadMode::NAMES, report);
+    let mode = match (mode.unwrap_or(PadMode::ZERO), fields.get(Key::Value)) {
+        (PadMode::Constant(_), _) => PadMode::Constant(value?),
+        (mode, None) => mode,
+        (_, Some(node)) => {
+            let message = "`value` is of `mode: constant`; remove it".to_owned();
+            report.error(node.at, message);
+            return None;
+        }
+    };
+    Some(PadOptions { pad: pad?, mode })
+}
+
+/// A number with a default; `None` after an error.
+fn number(
+    key: Key,
+    default: f32,
+    fields: &Fields<'_>,
+    report: &mut Report<'_>,
+) -> Option<ActivationParameter> {
+    let Some(node) = fields.get(key) else {
+        return Some(ActivationParameter::new(default));
+    };
+    let number = match node.value {
+        Value::Float(number) => number,
+        Value::Integer(number) => number as f64,
+        _ => f64::NAN,
+    };
+    if number.is_nan() {
+        let found = report.quote(node);
+        report.error(node.at, format!("`{key}` must be a number, not {found}"));
+        return None;
+    }
+    Some(ActivationParameter::new(number as f32))
 }
 
 fn resize(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<ResizeOptions> {

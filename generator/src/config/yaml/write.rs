@@ -4,8 +4,8 @@ use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, Coordinates, INPUT_NAME,
-    Interpolation, Layout, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem,
-    Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
+    Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem, PaddingOption,
+    PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -119,12 +119,23 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
     match &op.kind {
         OpKind::Conv(conv) => all.convolution(conv, common),
         OpKind::Pool(pool) => all.pool(pool),
+        OpKind::Pad(pad) => all.pad(pad),
         OpKind::Resize(resize) => all.resize(resize),
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { eps }) => {
             let default = eps.get() == BatchNorm::DEFAULT_EPS as f32;
             all.unless(default, Key::Eps, eps.get());
         }
         OpKind::ChannelNorm(ChannelNorm::Softmax) => {}
+        OpKind::Lrn(lrn) => {
+            all.always(Key::Size, lrn.size);
+            for (key, number, default) in [
+                (Key::Alpha, lrn.alpha.get(), Lrn::DEFAULT_ALPHA),
+                (Key::Beta, lrn.beta.get(), Lrn::DEFAULT_BETA),
+                (Key::K, lrn.k.get(), Lrn::DEFAULT_K),
+            ] {
+                all.unless(number == default, key, number);
+            }
+        }
         OpKind::Linear(linear) => {
             all.always(Key::N, linear.options.n);
             all.unless(linear.options.bias, Key::Bias, false);
@@ -144,7 +155,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.always(Key::N, op.y.c);
         }
         OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
-        OpKind::Input | OpKind::GlobalPool { .. } | OpKind::Concat | OpKind::Flatten => {}
+        OpKind::Input
+        | OpKind::GlobalPool { .. }
+        | OpKind::PRelu
+        | OpKind::Concat
+        | OpKind::Flatten => {}
     }
     let mut outputs = network.outputs.iter();
     if let Some(output) = outputs.find(|output| output.op == id)
@@ -166,8 +181,10 @@ fn name(op: &Op) -> NetworkOp {
         },
         OpKind::GlobalPool { max: true } => NetworkOp::GlobalMaxPool,
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
+        OpKind::Pad(_) => NetworkOp::Pad,
         OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
+        OpKind::Lrn(_) => NetworkOp::Lrn,
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,
@@ -175,6 +192,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,
         OpKind::Activation(_) => NetworkOp::Activation,
         OpKind::ScaleShift(_) => NetworkOp::ScaleShift,
+        OpKind::PRelu => NetworkOp::PRelu,
         OpKind::Concat => NetworkOp::Concat,
         OpKind::Slice { .. } => NetworkOp::Slice,
         OpKind::Shuffle { .. } => NetworkOp::Shuffle,
@@ -295,6 +313,14 @@ impl Entries {
         if let Some(factors) = factors {
             let names: Vec<String> = factors.iter().map(|name| scalar(name)).collect();
             self.always(Key::Factors, format!("[{}]", names.join(", ")));
+        }
+    }
+
+    fn pad(&mut self, pad: &PadProblem) {
+        self.always(Key::Pad, padding(pad.padding));
+        match pad.mode {
+            PadMode::Constant(value) => self.unless(value.get() == 0.0, Key::Value, value.get()),
+            mode => self.always(Key::Mode, name_of(&PadMode::NAMES, mode)),
         }
     }
 

@@ -11,7 +11,9 @@ mod constants;
 mod convolution;
 mod functions;
 mod linear;
+mod lrn;
 mod outputs;
+mod padding;
 mod pooling;
 mod resize;
 mod shapes;
@@ -62,8 +64,10 @@ enum Value {
     /// The value `of` with zeros around its images.
     Padded {
         of: ValueId,
+        /// Top, left, bottom, right.
         pads: [u32; 4],
         dims: Vec<usize>,
+        node: usize,
     },
 }
 
@@ -360,12 +364,13 @@ impl<'g> Converter<'g> {
                 None => self.matrix_product(index, inputs),
             },
             "LayerNormalization" => self.layer_norm(index, inputs, attributes),
+            "LRN" => self.lrn(index, inputs, attributes),
             "Softmax" => self.softmax(index, inputs, attributes),
             "MaxPool" | "AveragePool" => self.pool(index, inputs, attributes),
             "GlobalMaxPool" | "GlobalAveragePool" => self.global_pool(index, inputs),
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
             "Concat" => self.concat(index, inputs, attributes),
-            "Pad" => self.pad(inputs, attributes),
+            "Pad" => self.pad(index, inputs, attributes),
             "Slice" => self.slice(index, inputs, &constants, attributes),
             "Resize" | "Upsample" => self.resize(index, inputs, &constants, attributes),
             "Transpose" => self.transpose(inputs, attributes),

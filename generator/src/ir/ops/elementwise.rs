@@ -76,6 +76,8 @@ pub enum Elementwise {
     Activation(Activation),
     /// The activation function of `scale[c] * x + shift[c]`.
     ScaleShift(Activation),
+    /// x where it is positive, otherwise `slope[c] * x`.
+    PRelu,
     /// x, copied into its slice of a concatenated tensor.
     Copy,
     /// The channels of x in another order: channel `c` of the output is channel `c % groups * (C / groups) + c / groups`.
@@ -92,7 +94,7 @@ impl Elementwise {
             Self::Binary(_, activation)
             | Self::Activation(activation)
             | Self::ScaleShift(activation) => activation,
-            Self::Copy | Self::Shuffle { .. } => Activation::None,
+            Self::PRelu | Self::Copy | Self::Shuffle { .. } => Activation::None,
         }
     }
 }
@@ -120,6 +122,17 @@ pub fn shuffled(shape: TensorShape, groups: u32, x: &[f64]) -> Vec<f64> {
         }
     }
     y
+}
+
+/// Multiplies negative elements by the slopes of their channels.
+#[cfg(feature = "check")]
+pub fn prelu(shape: TensorShape, y: &mut [f64], slopes: &[f64]) {
+    let planes = y.chunks_mut(shape.pixels() as usize);
+    for (plane, slope) in planes.zip(slopes.iter().cycle()) {
+        for value in plane.iter_mut().filter(|value| **value < 0.0) {
+            *value *= slope;
+        }
+    }
 }
 
 impl ProblemKind for ElementwiseProblem {
@@ -157,6 +170,13 @@ impl ProblemKind for ElementwiseProblem {
         vec![self.function.activation()]
     }
 
+    fn weights(&self) -> Vec<[u32; 4]> {
+        match self.function {
+            Elementwise::PRelu => vec![[self.x.c, 1, 1, 1]],
+            _ => Vec::new(),
+        }
+    }
+
     fn flops(&self) -> u64 {
         self.x.len()
     }
@@ -166,6 +186,7 @@ impl ProblemKind for ElementwiseProblem {
             Elementwise::Binary(op, _) => op.as_str().to_owned(),
             Elementwise::ScaleShift(_) => "scaleshift".to_owned(),
             Elementwise::Activation(_) => String::new(),
+            Elementwise::PRelu => "prelu".to_owned(),
             Elementwise::Copy => "copy".to_owned(),
             Elementwise::Shuffle { groups } => format!("shuffle{groups}"),
         };
@@ -179,6 +200,7 @@ impl ProblemKind for ElementwiseProblem {
             Elementwise::Binary(op, _) => op.title(),
             Elementwise::ScaleShift(_) => "scale * x + shift per channel",
             Elementwise::Activation(_) => return description::activation_title(activation),
+            Elementwise::PRelu => "x, or slope * x where it is negative, with a slope per channel",
             Elementwise::Copy => "Copy",
             Elementwise::Shuffle { groups } => {
                 return format!("The channels of {groups} groups in turn");
@@ -199,7 +221,9 @@ impl ProblemKind for ElementwiseProblem {
                 Elementwise::ScaleShift(activation) => {
                     Elementwise::ScaleShift(measured_activation(activation))
                 }
-                same @ (Elementwise::Copy | Elementwise::Shuffle { .. }) => same,
+                same @ (Elementwise::PRelu | Elementwise::Copy | Elementwise::Shuffle { .. }) => {
+                    same
+                }
             },
             ..*self
         })
@@ -215,6 +239,7 @@ impl ProblemKind for ElementwiseProblem {
             Elementwise::ScaleShift(_) => {
                 y = scale_shift(self.x, &y, inputs.scale, inputs.shift);
             }
+            Elementwise::PRelu => prelu(self.x, &mut y, &inputs.weights[0]),
             Elementwise::Shuffle { groups } => y = shuffled(self.x, groups, &y),
             Elementwise::Activation(_) | Elementwise::Copy => {}
         }

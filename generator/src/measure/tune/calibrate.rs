@@ -33,6 +33,8 @@ pub const GROUPS: &[Group] = &[
             "pool",
             "resize",
             "channel_norm",
+            "lrn",
+            "pad",
             "global_pool",
             "elementwise",
         ],

@@ -4,9 +4,10 @@ use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
-    PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape,
-    Tolerance, TuckerProblem, activation_of_label, number_of_label,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS,
+    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label,
+    number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -43,6 +44,11 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             norm: ChannelNorm::Softmax,
             x: words.sizes()?,
         }),
+        _ if kind.starts_with("lrn") => Problem::Lrn(LrnProblem {
+            lrn: lrn(kind)?,
+            x: words.sizes()?,
+        }),
+        _ if kind.starts_with("pad") => words.pad(pad_mode(kind)?)?,
         _ => match kind.strip_prefix("layernorm") {
             Some(eps) => Problem::ChannelNorm(ChannelNormProblem {
                 norm: layer_norm(eps)?,
@@ -58,6 +64,34 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
     (is_sane(&problem) && problem_label(&problem) == label).then_some(problem)
 }
 
+fn lrn(kind: &str) -> Option<Lrn> {
+    let parts: Vec<&str> = kind.strip_prefix("lrn")?.split('x').collect();
+    let [size, alpha, beta, k] = parts[..] else {
+        return None;
+    };
+    let number = |text: &str, is_valid: fn(f32) -> bool| {
+        let number = number_of_label(text).filter(|&number| number.is_finite() && is_valid(number));
+        number.map(ActivationParameter::new)
+    };
+    Some(Lrn {
+        size: size.parse().ok().filter(|&size| size > 0)?,
+        alpha: number(alpha, |number| number >= 0.0)?,
+        beta: number(beta, |number| number >= 0.0)?,
+        k: number(k, |number| number > 0.0)?,
+    })
+}
+
+fn pad_mode(kind: &str) -> Option<PadMode> {
+    match kind.strip_prefix("pad")? {
+        "reflect" => Some(PadMode::Reflect),
+        "edge" => Some(PadMode::Edge),
+        value => {
+            let value = number_of_label(value).filter(|value| value.is_finite())?;
+            Some(PadMode::Constant(ActivationParameter::new(value)))
+        }
+    }
+}
+
 fn layer_norm(eps: &str) -> Option<ChannelNorm> {
     let eps = number_of_label(eps).filter(|eps| (0.0..f32::INFINITY).contains(eps))?;
     let eps = ActivationParameter::new(eps);
@@ -65,8 +99,10 @@ fn layer_norm(eps: &str) -> Option<ChannelNorm> {
 }
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
-    if kind == "copy" {
-        return Some(Elementwise::Copy);
+    match kind {
+        "copy" => return Some(Elementwise::Copy),
+        "prelu" => return Some(Elementwise::PRelu),
+        _ => {}
     }
     if let Some(groups) = kind.strip_prefix("shuffle") {
         let groups = groups.parse().ok();
@@ -325,6 +361,19 @@ impl Words<'_> {
             }))
     }
 
+    fn pad(&mut self, mode: PadMode) -> Option<Problem> {
+        let (x, padding) = (self.sizes()?, self.padding()?);
+        let fits = |size: u32, pixels: u32| size > 0 && pixels <= mode.limit(size);
+        let Padding {
+            top,
+            left,
+            bottom,
+            right,
+        } = padding;
+        let problem = PadProblem { mode, x, padding };
+        (fits(x.h, top.max(bottom)) && fits(x.w, left.max(right))).then_some(Problem::Pad(problem))
+    }
+
     fn resize(&mut self, interpolation: Interpolation) -> Option<Problem> {
         let (x, out) = (self.sizes()?, self.both("o")?);
         let words = [
@@ -378,8 +427,13 @@ mod tests {
             "nearestceil_c512_h7_w7_o14x21_asymmetric",
             "bilinear_b2_c512_h7_w9_o14x3_align",
             "shuffle2_c116_h28_w28",
+            "prelu_b2_c64_h56_w56",
+            "padm0p5_b2_c3_h7_w9_p1x0x2x3",
+            "padreflect_c3_h7_w9_p6",
+            "padedge_c3_h1_w1_p6",
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
+            "lrn5x1em4x0p75x1_b2_c96_h55_w55",
             "addrelu_c64_h56_w56",
             "addclipm0p5xinf_c64_h56_w56",
             "leakyrelu1em30_c64_h56_w56",
@@ -432,6 +486,13 @@ mod tests {
             "clip0x6p0_c1_h1_w1",
             "clipnanx6_c1_h1_w1",
             "relu6_c1_h1_w1",
+            "prelurelu_c1_h1_w1",
+            "padinf_c1_h1_w1_p1",
+            "padreflect_c1_h9_w1_p1",
+            "padmirror_c1_h9_w9_p1",
+            "lrn0x1x1x1_c1_h1_w1",
+            "lrn5x1x1x0_c1_h1_w1",
+            "lrn5x1x1_c1_h1_w1",
             "conv_c64_n32_h56_w56_k3x3_none",
         ] {
             assert_eq!(problem_of_label(label), None, "{label}");

@@ -24,22 +24,14 @@ impl Converter<'_> {
             return Ok(None);
         }
         let sizes = constant.dims.clone();
-        let dims = self.dims(x);
-        let channel_axis = match self.is_channels_last(x) {
-            true => dims.len() - 1,
-            false => 1,
-        };
-        let channels = dims.get(channel_axis).copied().unwrap_or(0);
-        let is_per_channel = match old_axis {
-            Some(axis) => axis == channel_axis as i64 && sizes[..] == [channels],
-            None => is_per_channel(&sizes, dims.len(), (channel_axis, channels)),
-        };
-        if !is_per_channel {
+        if !self.has_one_for_each_channel(x, &sizes, old_axis) {
+            let dims = self.dims(x);
             return Err(unsupported(format!(
                 "arithmetic of {dims:?} with a constant of {sizes:?} is not supported, only with one number for each channel"
             )));
         }
         let values = constant.to_floats();
+        let channels = values.len();
         let (scale, shift) = match (kind, is_reversed) {
             (Elementwise::Add, _) => {
                 let op = self.op_in_either_order(x)?;
@@ -70,6 +62,26 @@ impl Converter<'_> {
         }
         let op = self.scale_shift(node, op, scale, shift)?;
         Ok(Some(self.value_like(x, op)))
+    }
+
+    /// Whether a constant of these sizes has one number for each channel of a value. `old_axis` is as in
+    /// [`elementwise`](Self::elementwise).
+    pub(super) fn has_one_for_each_channel(
+        &self,
+        x: ValueId,
+        sizes: &[usize],
+        old_axis: Option<i64>,
+    ) -> bool {
+        let dims = self.dims(x);
+        let channel_axis = match self.is_channels_last(x) {
+            true => dims.len() - 1,
+            false => 1,
+        };
+        let channels = dims.get(channel_axis).copied().unwrap_or(0);
+        match old_axis {
+            Some(axis) => axis == channel_axis as i64 && *sizes == [channels],
+            None => is_per_channel(sizes, dims.len(), (channel_axis, channels)),
+        }
     }
 
     /// Makes the constants the bias of a convolution or linear layer that has none, if nothing else reads it.

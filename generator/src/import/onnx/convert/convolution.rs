@@ -1,13 +1,11 @@
-//! Convolutions, and the padding before them.
+//! Convolutions, and the windows that they share with pools.
 
 use super::super::attributes::Attributes;
 use super::super::inputs::input;
+use super::padding::padding;
 use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
 use tdc_runtime::Padding;
-
-/// Most elements of a padded tensor.
-const MAX_PADDED: usize = 1 << 40;
 
 /// Sizes of a window: a filter or a pool.
 pub(super) struct Window {
@@ -80,14 +78,23 @@ impl Window {
         [top, left, bottom, right]
     }
 
-    pub(super) fn padding(&self) -> Padding {
-        let [top, left, bottom, right] = self.pads;
-        Padding {
-            top,
-            left,
-            bottom,
-            right,
+    /// The same window with more pixels around the image.
+    pub(super) fn with_more_padding(&self, more: [u32; 4]) -> Self {
+        let mut pads = self.pads;
+        for (pad, more) in pads.iter_mut().zip(more) {
+            *pad = pad.saturating_add(more);
         }
+        Self { pads, ..*self }
+    }
+
+    /// Whether the padding is at most half the window, so that a pool has pixels in each of its windows.
+    pub(super) fn has_pixels_everywhere(&self) -> bool {
+        let mut pads = self.pads.iter().enumerate();
+        pads.all(|(side, &pad)| pad <= self.kernel[side % 2] / 2)
+    }
+
+    pub(super) fn padding(&self) -> Padding {
+        padding(self.pads)
     }
 
     /// The padding as configs have it.
@@ -118,18 +125,6 @@ pub(super) fn sizes<const COUNT: usize>(values: &[i64]) -> Option<[u32; COUNT]> 
 }
 
 impl Converter<'_> {
-    /// The op that computes a node's input, and the padding around its images.
-    pub(super) fn padded_op_of(
-        &mut self,
-        inputs: &[Option<ValueId>],
-    ) -> Result<(OpRef, [u32; 4]), Problem> {
-        let id = first(inputs)?;
-        match self.values[id] {
-            Value::Padded { of, pads, .. } => Ok((self.op_of(&[Some(of)], 0)?, pads)),
-            _ => Ok((self.op_of(inputs, 0)?, [0; 4])),
-        }
-    }
-
     pub(super) fn convolution(
         &mut self,
         node: usize,
@@ -158,7 +153,7 @@ impl Converter<'_> {
         let [top, left, bottom, right] = outer_pads;
         let image = [[x.h, top, bottom], [x.w, left, right]]
             .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
-        let mut window = Window::read([r, s], image, attributes)?;
+        let window = Window::read([r, s], image, attributes)?;
         if let Some(kernel) = attributes.ints("kernel_shape")
             && sizes::<2>(kernel) != Some([r, s])
         {
@@ -166,9 +161,7 @@ impl Converter<'_> {
                 "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
             )));
         }
-        for (pad, outer) in window.pads.iter_mut().zip(outer_pads) {
-            *pad = pad.saturating_add(outer);
-        }
+        let window = window.with_more_padding(outer_pads);
         let groups = attributes.int("group").unwrap_or(1);
         let groups = u32::try_from(groups).map_err(|_| invalid(format!("`group` = {groups}")))?;
         if c.checked_mul(groups) != Some(x.c) {
@@ -194,65 +187,6 @@ impl Converter<'_> {
             let mut tensors = vec![(format!("{name}.weight"), dims, weight.to_floats())];
             tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
             tensors
-        })
-    }
-
-    /// Zeros around an image, which the convolution after them takes over. Up to operator set 10 `pads` is an attribute.
-    pub(super) fn pad(
-        &mut self,
-        inputs: &[Option<ValueId>],
-        attributes: &Attributes<'_>,
-    ) -> Result<Value, Problem> {
-        let mode = attributes.string("mode");
-        if !matches!(mode.as_deref(), None | Some("constant")) {
-            let mode = mode.unwrap_or_default();
-            return Err(unsupported(format!(
-                "padding by `{}` is not supported, only by zeros",
-                mode.escape_debug()
-            )));
-        }
-        let value = match input(inputs, 2) {
-            Some(_) => self.expect_constant(inputs, 2, "value")?.scalar(),
-            None => Some(attributes.float("value").unwrap_or(0.0).into()),
-        };
-        if value != Some(0.0) {
-            return Err(unsupported(
-                "padding by another number than zero is not supported",
-            ));
-        }
-        if input(inputs, 3).is_some() {
-            return Err(unsupported("padding of named axes is not supported"));
-        }
-        let given = match attributes.ints("pads") {
-            Some(given) => given.to_vec(),
-            None => self.expect_ints(inputs, 1, "padding")?,
-        };
-        let id = first(inputs)?;
-        let dims = self.dims(id);
-        let pads = sizes::<8>(&given)
-            .filter(|pads| dims.len() == 4 && [pads[0], pads[1], pads[4], pads[5]] == [0; 4]);
-        let Some([_, _, top, left, _, _, bottom, right]) = pads else {
-            return Err(unsupported(format!(
-                "`pads` = {given:?} is not supported: rows and columns are padded, by 0 or more"
-            )));
-        };
-        let padded = |size: usize, before: u32, after: u32| size + before as usize + after as usize;
-        let dims = vec![
-            dims[0],
-            dims[1],
-            padded(dims[2], top, bottom),
-            padded(dims[3], left, right),
-        ];
-        let elements = dims
-            .iter()
-            .try_fold(1usize, |all, &dim| all.checked_mul(dim));
-        if elements.is_none_or(|elements| elements > MAX_PADDED) {
-            return Err(invalid(format!("it pads to {dims:?}, which is too large")));
-        }
-        Ok(Value::Padded {
-            of: id,
-            pads: [top, left, bottom, right],
-            dims,
         })
     }
 

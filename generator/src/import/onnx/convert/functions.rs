@@ -3,6 +3,7 @@
 use super::super::elementwise::{Elementwise, Recognised, recognise};
 use super::super::error::ImportError;
 use super::super::inputs::input;
+use super::super::tensor::Tensor;
 use super::{
     Converter, Function, OpRef, Operand, Problem, Value, ValueId, first, invalid, unsupported,
 };
@@ -49,9 +50,6 @@ impl Converter<'_> {
                     ));
                 }
                 None => {
-                    if let Value::Padded { .. } = &self.values[id] {
-                        return Err(unsupported("arithmetic after a Pad is not supported"));
-                    }
                     if let Value::Grouped { .. } = &self.values[id] {
                         return Err(unsupported(
                             "arithmetic on groups of channels is not supported",
@@ -108,20 +106,48 @@ impl Converter<'_> {
         }))
     }
 
-    /// PReLU with one slope is leaky ReLU.
+    /// PReLU; with one slope it is leaky ReLU.
     pub(super) fn prelu(
         &mut self,
         node: usize,
         inputs: &[Option<ValueId>],
     ) -> Result<Value, Problem> {
-        let slope = self.expect_constant(inputs, 1, "slope")?.scalar();
-        let slope = slope.filter(|slope| (*slope as f32).is_finite());
-        let slope = slope
-            .ok_or_else(|| unsupported("PReLU with a slope for each channel is not supported"))?;
+        let slopes = self.expect_constant(inputs, 1, "slope")?;
+        let x = first(inputs)?;
+        let Some(slope) = slopes.scalar() else {
+            return self.channel_prelu(node, x, &slopes);
+        };
+        if !(slope as f32).is_finite() {
+            return Err(unsupported("a slope that is not finite is not supported"));
+        }
         let kind = Elementwise::Activation(Activation::LeakyRelu {
             slope: ActivationParameter::new(slope as f32),
         });
-        self.elementwise(node, kind, &[Some(first(inputs)?)], None)
+        self.elementwise(node, kind, &[Some(x)], None)
+    }
+
+    /// PReLU with a slope for each channel.
+    fn channel_prelu(
+        &mut self,
+        node: usize,
+        x: ValueId,
+        slopes: &Tensor,
+    ) -> Result<Value, Problem> {
+        let sizes = slopes.dims.clone();
+        // Operator set 6 has a list of slopes, later ones align sizes at the last axis.
+        let old_axis = (self.graph.opset < 7).then_some(1);
+        if !self.has_one_for_each_channel(x, &sizes, old_axis) {
+            return Err(unsupported(format!(
+                "a slope of {sizes:?} for {:?} is not supported, only one number for each channel",
+                self.dims(x)
+            )));
+        }
+        let op = self.op_in_either_order(x)?;
+        let values = slopes.to_floats();
+        let op = self.add_op(node, vec![op], OpOptions::PRelu, |name| {
+            vec![(format!("{name}.weight"), vec![values.len()], values)]
+        })?;
+        Ok(self.value_like(x, op))
     }
 
     /// The op that computes a value, which is added if there is none yet; `None` after an error.
@@ -153,9 +179,20 @@ impl Converter<'_> {
                 );
                 (unsupported(message), None)
             }
-            Value::Padded { .. } => {
-                let message = "padding is supported only before a convolution";
-                (unsupported(message), None)
+            Value::Padded {
+                of,
+                pads,
+                node,
+                dims,
+            } => {
+                let (of, pads, node, dims) = (*of, *pads, *node, dims.clone());
+                match self.pad_op(node, of, pads) {
+                    Ok(op) => {
+                        self.set(id, Value::Op { op, dims });
+                        return Some(op);
+                    }
+                    Err(problem) => (problem, Some(node)),
+                }
             }
         };
         self.values[id] = Value::Failed;

@@ -23,12 +23,12 @@ impl Converter<'_> {
                 "`kernel_shape` = {kernel:?} is not supported: images have two axes"
             ))
         })?;
-        let (op, outer_pads) = self.padded_op_of(inputs)?;
+        let (mut op, mut outer_pads) = self.padded_op_of(inputs)?;
         let x = self.shapes[op];
         let [top, left, bottom, right] = outer_pads;
         let image = [[x.h, top, bottom], [x.w, left, right]]
             .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
-        let mut window = Window::read(kernel, image, attributes)?;
+        let window = Window::read(kernel, image, attributes)?;
         let ceil_mode = attributes.int("ceil_mode").unwrap_or(0) != 0;
         let count_include_pad = attributes.int("count_include_pad").unwrap_or(0) != 0;
         if is_max {
@@ -37,44 +37,37 @@ impl Converter<'_> {
         } else if window.dilation != [1, 1] {
             return Err(unsupported("an average with dilation is not supported"));
         }
-        let is_padded = outer_pads != [0; 4];
         // A maximum over numbers that are not negative does not change. An average counts the zeros.
-        let takes_padding = match is_max {
+        let may_fold = match is_max {
             // With dilation a window may have nothing but padding, of which the maximum is not 0 but minus infinity.
             true => self.is_never_negative(op) && window.dilation == [1, 1],
             false => count_include_pad || window.pads == [0; 4],
         };
-        if is_padded && !takes_padding {
-            return Err(unsupported(
-                "padding by zeros before this pooling is not supported",
-            ));
+        let folded = window.with_more_padding(outer_pads);
+        let out = |window: &Window, image: [u32; 2]| {
+            [0, 1].map(|axis| output_size(window, image[axis], axis, ceil_mode))
+        };
+        // Windows of a pool begin within the image or the padding before it.
+        let is_same = out(&window, image) == out(&folded, [x.h, x.w]);
+        if outer_pads != [0; 4] && !(may_fold && is_same && folded.has_pixels_everywhere()) {
+            self.materialize(first(inputs)?).ok_or(Problem::Reported)?;
+            (op, outer_pads) = self.padded_op_of(inputs)?;
         }
-        let expected = [0, 1].map(|axis| output_size(&window, image[axis], axis, ceil_mode));
-        for (pad, outer) in window.pads.iter_mut().zip(outer_pads) {
-            *pad = pad.saturating_add(outer);
-        }
+        let window = window.with_more_padding(outer_pads);
         let options = PoolOptions {
             kernel,
             stride: window.stride,
             pad: window.padding(),
             dilation: window.dilation,
             ceil_mode,
-            count_include_pad: count_include_pad || is_padded,
+            count_include_pad: count_include_pad || outer_pads != [0; 4],
         };
         let options = if is_max {
             OpOptions::MaxPool(options)
         } else {
             OpOptions::AvgPool(options)
         };
-        let value = self.add(node, vec![op], options, |_| Vec::new())?;
-        let y = self.shapes[self.ops.len()];
-        match expected == [Some(y.h), Some(y.w)] {
-            true => Ok(value),
-            false => Err(unsupported(format!(
-                "its last windows begin in the padding, where ONNX and PyTorch differ: the output would have {}x{} pixels",
-                y.h, y.w
-            ))),
-        }
+        self.add(node, vec![op], options, |_| Vec::new())
     }
 
     /// Pooling over the whole image.
