@@ -1156,7 +1156,9 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
             "unit"
         ]
     );
-    let rows = &lines[4..];
+    let end = lines[4..].iter().position(|line| line.is_empty());
+    let (rows, rest) = lines[4..].split_at(end.expect("an empty line"));
+    assert!(rest[1].starts_with("the network as a whole: "), "{printed}");
     for op in [
         "a ", "b.first ", "b.core ", "b.last ", "p ", "fc ", "total ",
     ] {
