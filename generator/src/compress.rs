@@ -1,7 +1,7 @@
 //! Rank choice: which layers of a network to decompose, and at which ranks, so that the network is fast and loses little.
 //!
 //! The [loss](Losses) of a network is the sum of its layers'; its time is that of the very launches that the planner would choose for these
-//! ranks, by the cost model, with what launches take in a network ([`NetworkTime`](crate::plan::NetworkTime)).
+//! ranks, by the cost model, with what launches take in a network ([`NetworkTime`]).
 //!
 //! 1. [`Scope`] lists the forms of each layer.
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.

@@ -28,7 +28,7 @@ pub enum WeightSource {
     /// The matrix [O, I * R * S] of a linear layer. R = S = 1 is the usual one; otherwise it reads a
     /// flattened I x R x S image.
     Linear(String),
-    /// One number for each channel, [O], of a source [O, 1, 1, 1].
+    /// One number for each of O channels, of a source [O, 1, 1, 1].
     Channels(String),
     /// A factor of a factorised layer.
     Factor {
