@@ -23,10 +23,10 @@ pub use form::{Form, has_ranks, with_forms};
 pub use method::Method;
 
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Epilogue, LinearProblem, Network, OpId, OpKind};
-use crate::plan::{NetworkTime, PlanError, Planner};
+use crate::ir::{Network, OpId, Problem};
+use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
 use clock::Clock;
-use form::{LayerProblem, form_of};
+use form::{form_of, weight_bytes};
 use layer_times::{LayerTimes, d1s};
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ pub const LOSS_UNIT: f64 = 1e-9;
 pub type Losses<'a> = dyn Fn(OpId, Form) -> f64 + 'a;
 
 /// A network whose layers may have other forms.
-pub struct Compression {
+pub struct Compression<'a> {
+    losses: &'a Losses<'a>,
     /// Without ranks but those that are kept.
     network: Network,
     structure: Structure,
@@ -129,7 +130,7 @@ pub enum CompressError {
     Together,
 }
 
-impl Compression {
+impl<'a> Compression<'a> {
     /// For a network on a GPU. Ranks of the network are removed, unless `keep_ranks`.
     ///
     /// # Errors
@@ -139,7 +140,7 @@ impl Compression {
         gpu: &'static Gpu,
         scope: &Scope,
         keep_ranks: bool,
-        losses: &Losses,
+        losses: &'a Losses<'a>,
     ) -> Result<Self, Vec<PlanError>> {
         let ops = || (0..network.ops.len()).map(OpId);
         let removed = ops().filter(|&op| !keep_ranks && has_ranks(network, op));
@@ -152,8 +153,13 @@ impl Compression {
                     forms.insert(op, vec![form]);
                 }
                 (_, Some(Ok(mut found))) => {
-                    found.retain(|&form| scope.allows(losses(op, form)));
-                    forms.insert(op, found);
+                    found.retain(|&form| form == Form::Dense || scope.allows(losses(op, form)));
+                    match found.len() {
+                        1 => ineligible.push((op, Ineligible::LossTooLarge)),
+                        _ => {
+                            forms.insert(op, found);
+                        }
+                    }
                 }
                 (_, Some(Err(reason))) => ineligible.push((op, reason)),
                 (_, None) => {}
@@ -163,6 +169,7 @@ impl Compression {
         let structure = Structure::new(&network, &forms, &mut planner)?;
         let problem = search_problem(&network, &structure, losses);
         Ok(Self {
+            losses,
             network,
             structure,
             clock: Clock::new(gpu),
@@ -171,34 +178,50 @@ impl Compression {
         })
     }
 
-    /// The layers that stay as they are, each with the reason.
-    pub fn ineligible(&self) -> &[(OpId, Ineligible)] {
-        &self.ineligible
-    }
-
     /// The network without ranks but those that are kept.
     pub fn dense(&self) -> &Network {
         &self.network
     }
 
-    /// The forms of a network's own ranks.
-    pub fn own_forms(&self, network: &Network) -> Vec<(OpId, Form)> {
-        let layers = self.structure.layers.iter();
-        let own = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
-        own.collect()
-    }
-
-    /// The choice that leaves everything dense but what is kept.
+    /// The network without ranks but those that are kept, as a choice.
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
-    pub fn dense_choice(&self, losses: &Losses) -> Result<Choice, Vec<PlanError>> {
-        let kept = self
-            .structure
-            .layers
-            .iter()
-            .map(|layer| (layer.op, layer.forms[0]));
-        self.evaluated(kept.collect(), losses)
+    pub fn dense_choice(&self) -> Result<Choice, Vec<PlanError>> {
+        self.evaluated(&self.network)
+    }
+
+    /// Time, loss and size of a network with the same layers and any ranks.
+    ///
+    /// # Errors
+    /// One for each layer that cannot be planned.
+    pub fn evaluated(&self, network: &Network) -> Result<Choice, Vec<PlanError>> {
+        self.evaluated_by(&mut Planner::new(self.clock.gpu()), network)
+    }
+
+    /// The same with a planner that remembers times.
+    fn evaluated_by(
+        &self,
+        planner: &mut Planner,
+        network: &Network,
+    ) -> Result<Choice, Vec<PlanError>> {
+        let graph = TaskGraph::new(network);
+        let (flops, weight_bytes) = work_of(&graph, |_| true);
+        let time = NetworkTime::of_graph(planner, graph)?;
+        let ops = (0..network.ops.len()).map(OpId);
+        let losses = ops.map(|op| match form_of(network, op) {
+            Some(form) => loss_units(self.losses, op, form),
+            None => 0,
+        });
+        let layers = self.structure.layers.iter();
+        let forms = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
+        Ok(Choice {
+            forms: forms.collect(),
+            us: time.ns() as f64 / 1e3,
+            loss: losses.sum::<u64>() as f64 * LOSS_UNIT,
+            flops,
+            weight_bytes,
+        })
     }
 
     /// The limits of budgets, with the dense network's choice.
@@ -242,16 +265,21 @@ impl Compression {
     /// [`CompressError`] if there are none.
     pub fn choose(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
+        let mut tightest: BTreeMap<Resource, u64> = BTreeMap::new();
+        for (resource, limit) in limits.iter().map(Limit::of_resource) {
+            let known = tightest.entry(resource).or_insert(limit);
+            *known = limit.min(*known);
+        }
         let goal = Goal {
             minimise: match has_loss {
                 true => Resource::Time,
                 false => Resource::Loss,
             },
-            limits: limits.iter().map(|limit| limit.of_resource()).collect(),
+            limits: tightest.into_iter().collect(),
         };
         let mut times = LayerTimes::new(&self.structure, &mut self.clock);
         let solution = Search::new(&self.problem, &mut times).solve(&goal);
-        let solution = solution.map_err(|unsolved| error(unsolved, limits))?;
+        let solution = solution.map_err(|unsolved| error(unsolved, &goal.limits))?;
         Ok(self.choice(&solution))
     }
 
@@ -262,12 +290,12 @@ impl Compression {
         self.choice(&solution)
     }
 
+    /// A solution as a choice. The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.
     fn choice(&self, solution: &Solution) -> Choice {
         let layers = self.structure.layers.iter().zip(&solution.work);
         let forms: Vec<(OpId, Form)> = layers
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
-        // The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.
         let network = with_forms(&self.network, forms.iter().copied());
         let planned = NetworkTime::predict(&network, Planner::new(self.clock.gpu()));
         let ns = planned.map_or(solution.cost.ns, |time| time.ns());
@@ -291,10 +319,7 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
                 Form::Tucker([d1, _]) => d1s.binary_search(&d1).ok(),
                 Form::Dense | Form::LowRank(_) => None,
             },
-            loss: match form {
-                Form::Dense => 0,
-                _ => (losses(layer.op, form) / LOSS_UNIT).round() as u64,
-            },
+            loss: loss_units(losses, layer.op, form),
             flops: problem.flops(form),
             weight_bytes: problem.weight_bytes(form),
         });
@@ -309,7 +334,9 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
                 .collect(),
         }
     });
-    let (flops, weight_bytes) = other_work(network, structure);
+    // The layers that stay as they are.
+    let is_other = |op: OpId| !structure.layers.iter().any(|layer| layer.op == op);
+    let (flops, weight_bytes) = work_of(&TaskGraph::new(network), is_other);
     search::Problem {
         layers: layers.collect(),
         groups: structure.groups.clone(),
@@ -322,31 +349,34 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
     }
 }
 
-/// Operations and bytes of weights of the layers that stay as they are.
-fn other_work(network: &Network, structure: &Structure) -> (u64, u64) {
-    let is_other = |op: &OpId| !structure.layers.iter().any(|layer| layer.op == *op);
-    let others = (0..network.ops.len()).map(OpId).filter(is_other);
-    let work = others.filter_map(|op| layer_problem(network, op));
-    work.fold((0, 0), |(flops, bytes), problem| {
-        let dense = Form::Dense;
+/// Operations and bytes of weights of some layers of a graph.
+fn work_of(graph: &TaskGraph, is_counted: impl Fn(OpId) -> bool) -> (u64, u64) {
+    let tasks = graph.tasks.iter();
+    let layers = tasks.filter(|task| {
+        let is_layer = matches!(task.problem, Problem::Conv(_) | Problem::Linear(_));
+        is_layer && task.parameters.layer.is_some_and(&is_counted)
+    });
+    layers.fold((0, 0), |(flops, bytes), task| {
         (
-            flops + problem.flops(dense),
-            bytes + problem.weight_bytes(dense),
+            flops + task.problem.flops(),
+            bytes + weight_bytes(&task.problem),
         )
     })
 }
 
-/// A layer without what is folded into it; `None` for an op without weights.
-fn layer_problem(network: &Network, op: OpId) -> Option<LayerProblem> {
-    match &network.op(op).kind {
-        OpKind::Conv(conv) => Some(LayerProblem::Conv(ConvProblem::new(conv.shape))),
-        OpKind::Linear(linear) => Some(LayerProblem::Linear(LinearProblem {
-            batch: network.op(op).y.batch,
-            c: linear.c,
-            n: linear.options.n,
-            epilogue: Epilogue::default(),
-        })),
-        _ => None,
+/// The most that the loss of a layer counts, in units: sums over any network do not overflow.
+const MAX_LOSS: u64 = 1 << 44;
+
+/// The loss of a layer in units.
+fn loss_units(losses: &Losses, op: OpId, form: Form) -> u64 {
+    if form == Form::Dense {
+        return 0;
+    }
+    let units = (losses(op, form) / LOSS_UNIT).round();
+    match units <= MAX_LOSS as f64 {
+        true => units as u64,
+        // Also if it is no number.
+        false => MAX_LOSS,
     }
 }
 
@@ -366,15 +396,12 @@ fn units(value: f64, unit: f64) -> u64 {
     (value / unit * (1.0 + 1e-12)).floor() as u64
 }
 
-fn error(unsolved: Unsolved, limits: &[Limit]) -> CompressError {
+fn error(unsolved: Unsolved, limits: &[(Resource, u64)]) -> CompressError {
     let Unsolved::Limit { resource, least } = unsolved else {
         return CompressError::Together;
     };
-    let limit = limits.iter().map(Limit::of_resource);
-    let limit = limit
-        .filter(|(of, _)| *of == resource)
-        .map(|(_, n)| n)
-        .next();
+    let limit = limits.iter().find(|(of, _)| *of == resource);
+    let limit = limit.map_or(0, |(_, limit)| *limit);
     let worded = |value: u64| match resource {
         Resource::Time => format!("{:.2} us", value as f64 / 1e3),
         Resource::Loss => format!("a loss of {}", value as f64 * LOSS_UNIT),
@@ -382,7 +409,7 @@ fn error(unsolved: Unsolved, limits: &[Limit]) -> CompressError {
         Resource::WeightBytes => format!("{:.3} MB of weights", value as f64 / 1e6),
     };
     CompressError::Limit {
-        limit: worded(limit.unwrap_or(0)),
+        limit: worded(limit),
         nearest: worded(least),
     }
 }

@@ -165,6 +165,109 @@ fn a_report_has_all_series_and_layers() {
     }
 }
 
+/// Kept ranks of every kind, and a CP layer: they are planned, weighed and written as they are.
+#[test]
+fn kept_ranks_stay() {
+    let folder = folder();
+    let network = NETWORK
+        .replace("ranks: [16, 40]", "ranks: [7, 40], factors: [f0, f1, f2]")
+        .replace(
+            "name: d, n: 32, kernel: 1",
+            "name: d, n: 32, kernel: 1, ranks: [9, 11]",
+        )
+        .replace("name: c, n: 48", "name: c, n: 48, cp_rank: 5")
+        .replace("n: 10}", "n: 10, rank: 3}");
+    fs::write(folder.path().join("small.yaml"), &network).unwrap();
+    let lines = |file: &str| {
+        let text = fs::read_to_string(folder.path().join(file)).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| line.contains("{op"))
+            .map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let budget = [
+        "--flops-cut",
+        "0.1",
+        "--keep-ranks",
+        "-o",
+        "kept.yaml",
+        "--report",
+        "out",
+    ];
+    let output = succeeds(&folder, &compress(&budget));
+    let [dense, own] = ["dense: ", "ranks of the config: "].map(|word| numbers(&output, word));
+    assert_eq!(dense, own, "{output}");
+    assert!(own[1].is_finite() && own[1] > 0.0, "{output}");
+    let kept = lines("kept.yaml");
+    for (op, keys) in [
+        ("b", "ranks: [7, 40], factors: [f0, f1, f2]"),
+        ("c", "cp_rank: 5"),
+        ("d", "ranks: [9, 11]"),
+        ("fc", "rank: 3"),
+    ] {
+        let name = format!("name: {op},");
+        let line = kept.iter().find(|line| line.contains(&name)).unwrap();
+        assert!(line.contains(keys), "{line}");
+    }
+    // The time is that of the plan.
+    let plan = succeeds(
+        &folder,
+        &["plan", "kept.yaml", "--tiles", "model", "--json"],
+    );
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let network_us = plan["variants"][0]["network_us"].as_f64().unwrap();
+    let [us, ..] = numbers(&output, "chosen: ");
+    assert!((network_us - us).abs() < 0.02, "{network_us} {us}");
+    let flops = plan["variants"][0]["flops"].as_f64().unwrap() / 1e9;
+    let [.., gflop] = numbers(&output, "chosen: ");
+    assert!((flops - gflop).abs() < 1e-3, "{flops} {gflop}");
+
+    // Trained factors are of no use to other ranks.
+    succeeds(
+        &folder,
+        &compress(&["--flops-cut", "0.6", "-o", "new.yaml"]),
+    );
+    let new = lines("new.yaml");
+    let b = new.iter().find(|line| line.contains("name: b,")).unwrap();
+    assert!(b.contains("ranks: [") && !b.contains("factors"), "{b}");
+}
+
+#[test]
+fn of_several_budgets_all_are_kept() {
+    let folder = folder();
+    let all = succeeds(&folder, &compress(&["--flops-cut", "0"]));
+    let [us, _, gflop] = numbers(&all, "dense: ");
+    let (speedup, latency) = ("1.02", (us / 1.001).to_string());
+    let budgets = [
+        "--speedup",
+        speedup,
+        "--latency-us",
+        &latency,
+        "--flops-cut",
+        "0.3",
+    ];
+    match run(&folder, &compress(&budgets)) {
+        output if output.status.success() => {
+            let found = String::from_utf8(output.stdout).unwrap();
+            let found = numbers(&found, "chosen: ");
+            assert!(found[0] <= us / 1.02 + 0.01, "{found:?} {us}");
+            assert!(found[2] <= 0.7 * gflop + 1e-3, "{found:?} {gflop}");
+        }
+        // This network is small: no forms may be that much faster.
+        output => {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            let least = (us / 1.02).to_string();
+            assert!(error.contains(&least[..4]), "{error}");
+        }
+    }
+    let error = fails(
+        &folder,
+        &compress(&["--flops-cut", "0.5", "--layer-error", "1e-9"]),
+    );
+    assert!(error.contains("no forms of the layers keep"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let folder = folder();

@@ -19,14 +19,14 @@ import tempfile
 
 import numpy
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
 EPOCHS = 30
 STEP = 2
-CHOICES = [("optimal", "bn-moments"), ("optimal", "weights"), ("uniform", "weights"), ("tdc", "weights")]
+CHOICES = [("optimal", "bn-moments"), ("optimal", "weights"), ("uniform", "weights")]
 
 CONFIG = """\
 name: resnet8
@@ -166,14 +166,12 @@ def main():
         if not weights.exists():
             state = trained(seed).state_dict()
             save_file({name: tensor.contiguous() for name, tensor in state.items()}, weights)
-        from safetensors.torch import load_file
-
         model.load_state_dict(load_file(weights))
         dense.append(accuracy(model.eval(), seed))
         for cut in options.cuts:
             for method, criterion in CHOICES:
                 out = work / f"{seed}-{cut}-{method}-{criterion}.yaml"
-                command = [options.tdc_gen, "compress", network, "--weights", weights, "--flops-cut", cut, "--step", STEP]
+                command = [options.tdc_gen, "compress", network, "--weights", weights, "--flops-cut", cut, "--step", STEP, "--forms", "ranks"]
                 command += ["--method", method, "--criterion", criterion, "-o", out]
                 run = subprocess.run([str(word) for word in command], capture_output=True, text=True)
                 name = f"{method}, {criterion}" if method == "optimal" else method

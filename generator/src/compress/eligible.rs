@@ -58,6 +58,8 @@ pub enum Ineligible {
     Requested,
     /// By [`Scope::keep`] or [`Scope::only`].
     Kept,
+    /// Every form has a larger loss than [`Scope::most_loss`].
+    LossTooLarge,
     /// Every form needs as many operations as the dense layer.
     NoSmallerForm,
 }
@@ -71,6 +73,7 @@ impl Ineligible {
             Self::OtherDecomposition => "its decomposition was not asked for",
             Self::Requested => "the config requests its scheme or layout",
             Self::Kept => "kept by request",
+            Self::LossTooLarge => "every form loses more than a layer may",
             Self::NoSmallerForm => "no ranks need fewer operations",
         }
     }
@@ -84,7 +87,7 @@ impl Scope {
         op: OpId,
     ) -> Option<Result<Vec<Form>, Ineligible>> {
         let named = network.op(op);
-        let problem = super::layer_problem(network, op)?;
+        let problem = LayerProblem::of(network, op)?;
         let (decomposition, reason) = match &named.kind {
             OpKind::Conv(conv) if (conv.shape.r, conv.shape.s) == (1, 1) => {
                 (Decomposition::LowRank, ineligible(conv))

@@ -1,6 +1,6 @@
 //! The forms that a layer may have, and a network with chosen forms.
 
-use crate::ir::{ConvProblem, LinearProblem, Network, OpId, OpKind, Problem};
+use crate::ir::{ConvProblem, Epilogue, LinearProblem, Network, OpId, OpKind, Problem};
 use std::fmt;
 
 /// How the weight of a layer is stored and applied.
@@ -22,6 +22,28 @@ pub(super) enum LayerProblem {
 }
 
 impl LayerProblem {
+    /// A layer of a network without what is folded into it; `None` for an op that is no convolution or linear layer.
+    pub(super) fn of(network: &Network, op: OpId) -> Option<Self> {
+        match &network.op(op).kind {
+            OpKind::Conv(conv) => Some(Self::Conv(ConvProblem::new(conv.shape))),
+            OpKind::Linear(linear) => Some(Self::Linear(LinearProblem {
+                batch: network.op(op).y.batch,
+                c: linear.c,
+                n: linear.options.n,
+                epilogue: Epilogue::default(),
+            })),
+            _ => None,
+        }
+    }
+
+    /// The convolution, unless it is a linear layer.
+    pub(super) fn conv(&self) -> Option<&ConvProblem> {
+        match self {
+            Self::Conv(conv) => Some(conv),
+            Self::Linear(_) => None,
+        }
+    }
+
     /// The layer as it is.
     pub(super) fn dense(&self) -> Problem {
         match *self {
@@ -61,13 +83,14 @@ impl LayerProblem {
 
     /// Bytes that the weights of a form have in fp32.
     pub(super) fn weight_bytes(&self, form: Form) -> u64 {
-        let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
-        let of_problem = |problem: &Problem| {
-            let weights = problem.kind().weights();
-            4 * weights.iter().map(len).sum::<u64>()
-        };
-        self.factors(form).iter().map(of_problem).sum()
+        self.factors(form).iter().map(weight_bytes).sum()
     }
+}
+
+/// Bytes that the weights of a problem have in fp32.
+pub(super) fn weight_bytes(problem: &Problem) -> u64 {
+    let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
+    4 * problem.kind().weights().iter().map(len).sum::<u64>()
 }
 
 impl fmt::Display for Form {
@@ -100,10 +123,14 @@ pub fn has_ranks(network: &Network, op: OpId) -> bool {
     form_of(network, op).is_some_and(|form| form != Form::Dense)
 }
 
-/// The network with these forms; all other ops are as they were.
+/// The network with these forms; all other ops are as they were. Names of trained factors are dropped where the form changes: factors of
+/// other ranks are no use.
 pub fn with_forms(network: &Network, forms: impl IntoIterator<Item = (OpId, Form)>) -> Network {
     let mut network = network.clone();
     for (op, form) in forms {
+        if form_of(&network, op) == Some(form) {
+            continue;
+        }
         let (ranks, rank) = match form {
             Form::Dense => (None, None),
             Form::Tucker(ranks) => (Some(ranks), None),
@@ -112,9 +139,14 @@ pub fn with_forms(network: &Network, forms: impl IntoIterator<Item = (OpId, Form
         match &mut network.ops[op.0].kind {
             OpKind::Conv(conv) => {
                 conv.options.ranks = ranks;
+                conv.options.cp_rank = None;
                 conv.options.rank = rank;
+                conv.options.factors = None;
             }
-            OpKind::Linear(linear) => linear.options.rank = rank,
+            OpKind::Linear(linear) => {
+                linear.options.rank = rank;
+                linear.options.factors = None;
+            }
             _ => {}
         }
     }

@@ -108,14 +108,14 @@ impl<'a> LayerTimes<'a> {
             n: d1,
             stores_layer_output: context.stores_output,
         };
-        let fused = TuckerProblems::new(conv(&context.problem)?, ranks).fused?;
+        let fused = TuckerProblems::new(context.problem.conv()?, ranks).fused?;
         let fused = fused.map(|tucker| {
             Problem::Tucker(TuckerProblem {
                 next: Some(next),
                 ..tucker
             })
         });
-        let [first, _, _] = conv(&target.contexts[0].problem)?.tucker_factors([d1, 1]);
+        let [first, _, _] = target.contexts[0].problem.conv()?.tucker_factors([d1, 1]);
         Some((fused, Problem::Conv(first)))
     }
 
@@ -126,7 +126,7 @@ impl<'a> LayerTimes<'a> {
         let Form::Tucker(ranks) = layer.forms[work.form] else {
             return None;
         };
-        let problems = TuckerProblems::new(conv(&context.problem)?, ranks);
+        let problems = TuckerProblems::new(context.problem.conv()?, ranks);
         let [whole, core_last] = problems.fused?.map(Problem::Tucker);
         let clock = &*self.clock;
         let next_ns = clock.ns(&next)?;
@@ -150,20 +150,19 @@ impl<'a> LayerTimes<'a> {
     }
 }
 
-/// The problems of a layer's launches without exits, and of the separate launches of all first factors.
+/// The problems of a layer's launches without exits, in all of its forms.
 fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
-    let of_form = |&form: &Form| match (form, conv(&context.problem)) {
-        (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all().collect(),
-        _ => context.problem.factors(form),
-    };
-    layer.forms.iter().flat_map(of_form).collect()
+    let forms = layer.forms.iter();
+    forms
+        .flat_map(|&form| layer_problems(&context.problem, form))
+        .collect()
 }
 
-/// The convolution, unless it is a linear layer.
-fn conv(problem: &LayerProblem) -> Option<&ConvProblem> {
-    match problem {
-        LayerProblem::Conv(conv) => Some(conv),
-        LayerProblem::Linear(_) => None,
+/// The problems of all launches that may compute a layer in a form.
+pub(super) fn layer_problems(layer: &LayerProblem, form: Form) -> Vec<Problem> {
+    match (form, layer.conv()) {
+        (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all().collect(),
+        _ => layer.factors(form),
     }
 }
 
@@ -172,7 +171,7 @@ impl Table {
         let times = layer
             .forms
             .iter()
-            .map(|&form| match (form, conv(&context.problem)) {
+            .map(|&form| match (form, context.problem.conv()) {
                 (Form::Tucker(ranks), Some(conv)) => {
                     tucker_times(&TuckerProblems::new(conv, ranks), clock)
                 }
@@ -219,7 +218,7 @@ fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [T
 
 /// The least time of a layer in launches of its own, if its problems were evaluated.
 pub(super) fn separate_ns(clock: &Clock, problem: &LayerProblem, form: Form) -> Option<u32> {
-    match (form, conv(problem)) {
+    match (form, problem.conv()) {
         (Form::Tucker(ranks), Some(conv)) => {
             let ([plain, _], _) = tucker_times(&TuckerProblems::new(conv, ranks), clock);
             (plain != TimeBound::NEVER).then_some(plain.ns)

@@ -67,11 +67,13 @@ pub struct LossTable {
     layers: BTreeMap<OpId, LayerLosses>,
 }
 
-/// The losses of a layer in all forms of one kind.
+/// The losses of a layer in all of its forms.
 #[derive(Debug)]
-enum LayerLosses {
-    Tucker(TuckerGrid),
-    LowRank(LowRankLosses),
+struct LayerLosses {
+    /// Of filters larger than 1x1, and of layers that have Tucker ranks.
+    tucker: Option<TuckerGrid>,
+    /// Of 1x1 convolutions and linear layers.
+    low_rank: Option<LowRankLosses>,
 }
 
 impl LossTable {
@@ -102,30 +104,34 @@ impl LossTable {
         let mut layers = BTreeMap::new();
         for (index, op) in network.ops.iter().enumerate() {
             let id = OpId(index);
-            let (sizes, filter) = match &op.kind {
-                OpKind::Conv(conv) if conv.shape.groups == 1 => {
-                    let shape = &conv.shape;
-                    let is_larger = (shape.r, shape.s) != (1, 1);
-                    ([shape.c, shape.n], is_larger.then_some(shape))
-                }
-                OpKind::Linear(linear) => ([linear.c, linear.options.n], None),
+            let shape = match &op.kind {
+                OpKind::Conv(conv) if conv.shape.groups == 1 => Some(&conv.shape),
+                OpKind::Linear(_) => None,
                 _ => continue,
             };
             if !is_needed(id) {
                 continue;
             }
             progress(&op.name);
+            let x = network.op(op.inputs[0]).y;
+            let sizes = [x.c, op.y.c];
             let weight = tensors.weight(&op.name);
             let norm = match &moments {
                 Some(moments) => moments.norm(id),
                 None => Norm::relative(&weight, sizes),
             };
-            let losses = match filter {
-                Some(shape) => TuckerGrid::new(&weight, shape, &norm, step, own_ranks(id))
-                    .map(LayerLosses::Tucker),
-                None => LowRankLosses::new(&weight, sizes, &norm).map(LayerLosses::LowRank),
+            let own = own_ranks(id);
+            let filter = shape.filter(|shape| (shape.r, shape.s) != (1, 1) || own.is_some());
+            let is_pointwise = shape.is_none_or(|shape| (shape.r, shape.s) == (1, 1));
+            let tucker = filter.map(|shape| TuckerGrid::new(&weight, shape, &norm, step, own));
+            let low_rank = is_pointwise.then(|| LowRankLosses::new(&weight, sizes, &norm));
+            let losses = || -> Result<LayerLosses, NoConvergence> {
+                Ok(LayerLosses {
+                    tucker: tucker.transpose()?,
+                    low_rank: low_rank.transpose()?,
+                })
             };
-            let losses = losses.map_err(|error| LossError::NoConvergence {
+            let losses = losses().map_err(|error| LossError::NoConvergence {
                 layer: op.name.clone(),
                 error,
             })?;
@@ -136,11 +142,18 @@ impl LossTable {
 
     /// The loss of a layer in a form; 0 for dense layers, and infinite for ranks that are not on the grid.
     pub fn loss(&self, layer: OpId, form: Form) -> f64 {
-        match (form, self.layers.get(&layer)) {
-            (Form::Dense, _) => 0.0,
-            (Form::Tucker(ranks), Some(LayerLosses::Tucker(grid))) => grid.loss(ranks),
-            (Form::LowRank(rank), Some(LayerLosses::LowRank(losses))) => losses.loss(rank),
-            _ => f64::INFINITY,
-        }
+        let losses = self.layers.get(&layer);
+        let loss = match form {
+            Form::Dense => Some(0.0),
+            Form::Tucker(ranks) => {
+                let grid = losses.and_then(|losses| losses.tucker.as_ref());
+                grid.map(|grid| grid.loss(ranks))
+            }
+            Form::LowRank(rank) => {
+                let losses = losses.and_then(|losses| losses.low_rank.as_ref());
+                losses.map(|losses| losses.loss(rank))
+            }
+        };
+        loss.unwrap_or(f64::INFINITY)
     }
 }

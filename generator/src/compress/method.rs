@@ -3,9 +3,9 @@
 mod tdc;
 mod uniform;
 
-use super::{Choice, CompressError, Compression, Form, Limit, Losses, units};
+use super::{Choice, CompressError, Compression, Form, Limit, units, with_forms};
 use crate::ir::OpId;
-use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
+use crate::plan::{PlanError, Planner};
 
 /// How ranks are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,67 +31,38 @@ impl Method {
 /// The forms of layers.
 type Forms = Vec<(OpId, Form)>;
 
-impl Compression {
-    /// Time, loss and size of the network with these forms; layers that are not listed are dense.
-    ///
-    /// # Errors
-    /// One for each layer that cannot be planned.
-    pub fn evaluated(&self, forms: Forms, losses: &Losses) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated_by(&mut Planner::new(self.clock.gpu()), forms, losses)
-    }
-
-    fn evaluated_by(
-        &self,
-        planner: &mut Planner,
-        forms: Forms,
-        losses: &Losses,
-    ) -> Result<Choice, Vec<PlanError>> {
-        let network = super::with_forms(&self.network, forms.iter().copied());
-        let time = NetworkTime::of_graph(planner, TaskGraph::new(&network))?;
-        let constant = self.problem.constant;
-        let mut choice = Choice {
-            forms: Vec::with_capacity(self.structure.layers.len()),
-            us: time.ns() as f64 / 1e3,
-            loss: 0.0,
-            flops: constant.flops,
-            weight_bytes: constant.weight_bytes,
-        };
-        for layer in &self.structure.layers {
-            let mut given = forms.iter();
-            let given = given.find(|(op, _)| *op == layer.op);
-            let form = given.map_or(Form::Dense, |(_, form)| *form);
-            let problem = &layer.contexts[0].problem;
-            choice.forms.push((layer.op, form));
-            choice.flops += problem.flops(form);
-            choice.weight_bytes += problem.weight_bytes(form);
-            if form != Form::Dense {
-                choice.loss += losses(layer.op, form);
-            }
-        }
-        Ok(choice)
-    }
-
+impl Compression<'_> {
     /// The choice of a method other than the search at a reduction of the operations, or of the channels, from 0 to 1.
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
     pub fn at_reduction(
-        &self,
+        &mut self,
         method: Method,
         reduction: f64,
         theta: f64,
-        losses: &Losses,
     ) -> Result<Choice, Vec<PlanError>> {
         let mut planner = Planner::new(self.clock.gpu());
-        let forms = match method {
-            Method::Tdc => self.tdc_forms(reduction, theta, &mut planner),
-            Method::Uniform | Method::Optimal => self.uniform_forms(reduction),
-        };
-        self.evaluated_by(&mut planner, forms, losses)
+        self.at_reduction_by(&mut planner, method, reduction, theta)
     }
 
-    /// The choice of another method within the limits, of all reductions in whole per cents: with a limit of the loss the fastest, else the
-    /// one with the least loss.
+    /// The same with a planner that remembers times.
+    fn at_reduction_by(
+        &mut self,
+        planner: &mut Planner,
+        method: Method,
+        reduction: f64,
+        theta: f64,
+    ) -> Result<Choice, Vec<PlanError>> {
+        let forms = match method {
+            Method::Tdc => self.tdc_forms(reduction, theta),
+            Method::Uniform | Method::Optimal => self.uniform_forms(reduction),
+        };
+        self.evaluated_by(planner, &with_forms(&self.network, forms))
+    }
+
+    /// The choice of a method within the limits. Of methods other than the search, all reductions in whole per cents are tried: with a limit
+    /// of the loss the fastest is chosen, else the one with the least loss.
     ///
     /// # Errors
     /// [`CompressError`] if it keeps them with no reduction.
@@ -100,18 +71,15 @@ impl Compression {
         method: Method,
         theta: f64,
         limits: &[Limit],
-        losses: &Losses,
     ) -> Result<Choice, CompressError> {
+        if method == Method::Optimal {
+            return self.choose(limits);
+        }
         let mut planner = Planner::new(self.clock.gpu());
         let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;
-            let forms = match method {
-                Method::Optimal => return self.choose(limits),
-                Method::Tdc => self.tdc_forms(reduction, theta, &mut planner),
-                Method::Uniform => self.uniform_forms(reduction),
-            };
-            choices.extend(self.evaluated_by(&mut planner, forms, losses));
+            choices.extend(self.at_reduction_by(&mut planner, method, reduction, theta));
         }
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         let value = |choice: &&Choice| match has_loss {

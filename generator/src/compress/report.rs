@@ -5,8 +5,8 @@ mod page;
 
 pub use page::page;
 
-use super::form::LayerProblem;
-use super::{Choice, Compression, Form, Ineligible, Losses};
+use super::form::{LayerProblem, form_of};
+use super::{Choice, Compression, Form, Ineligible, Method};
 use crate::ir::OpId;
 use crate::plan::{NetworkTime, PlanError, Planner};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct Report {
     pub step: u32,
     /// All points of the chart.
     pub series: Vec<Series>,
-    /// All convolutions and linear layers, if forms were chosen.
+    /// All convolutions and linear layers, in the chosen form, or dense if nothing was chosen.
     pub layers: Vec<LayerReport>,
 }
 
@@ -97,16 +97,42 @@ pub struct LayerReport {
     pub why_dense: Option<String>,
 }
 
-impl Compression {
+impl Compression<'_> {
+    /// The series of a chart: the frontier, dense, the chosen network, the other methods at several reductions, and the network with the
+    /// ranks of its config.
+    pub fn series(
+        &mut self,
+        frontier: &[Choice],
+        dense: &Choice,
+        chosen: Option<&Choice>,
+        own: Option<&Choice>,
+        theta: f64,
+    ) -> Vec<Series> {
+        let mut by_method = |method| {
+            let reductions = (1..10).map(|tenth| f64::from(tenth) / 10.0);
+            let choices = reductions.filter_map(|reduction| {
+                let choice = self.at_reduction(method, reduction, theta);
+                choice.ok()
+            });
+            choices.collect::<Vec<_>>()
+        };
+        let (tdc, uniform) = (by_method(Method::Tdc), by_method(Method::Uniform));
+        let mut series = vec![
+            Series::new("optimal", frontier),
+            Series::new("dense", [dense]),
+        ];
+        series.extend(chosen.map(|choice| Series::new("chosen", [choice])));
+        series.push(Series::new("tdc", &tdc));
+        series.push(Series::new("uniform", &uniform));
+        series.extend(own.map(|own| Series::new("ranks of the config", [own])));
+        series
+    }
+
     /// The layers of a chosen network.
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
-    pub fn layer_reports(
-        &self,
-        choice: &Choice,
-        losses: &Losses,
-    ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
+    pub fn layer_reports(&self, choice: &Choice) -> Result<Vec<LayerReport>, Vec<PlanError>> {
         let planner = || Planner::new(self.clock.gpu());
         let chosen = super::with_forms(&self.network, choice.forms.iter().copied());
         let dense_time = NetworkTime::predict(&self.network, planner())?;
@@ -117,7 +143,7 @@ impl Compression {
         };
         let mut reports = Vec::new();
         for op in (0..self.network.ops.len()).map(OpId) {
-            let Some(problem) = super::layer_problem(&self.network, op) else {
+            let Some(problem) = LayerProblem::of(&self.network, op) else {
                 continue;
             };
             let mut forms = choice.forms.iter();
@@ -127,14 +153,14 @@ impl Compression {
             reports.push(LayerReport {
                 name: self.network.op(op).name.clone(),
                 weight: weight_of(&problem),
-                form: form.to_string(),
+                form: match form_of(&chosen, op) {
+                    Some(form) => form.to_string(),
+                    None => "CP".to_owned(),
+                },
                 dense_us,
                 us: us(&time, op),
                 flops: [Form::Dense, form].map(|form| problem.flops(form)),
-                loss: match form {
-                    Form::Dense => 0.0,
-                    _ => losses(op, form),
-                },
+                loss: super::loss_units(self.losses, op, form) as f64 * super::LOSS_UNIT,
                 why_dense: match form {
                     Form::Dense => Some(self.why_dense(op, dense_us)),
                     _ => None,

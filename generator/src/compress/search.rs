@@ -195,7 +195,7 @@ impl<'a, T: Times> Search<'a, T> {
         }
     }
 
-    /// The solution with the least of the goal's resource within its limits. Of equal ones that with the least time, then loss.
+    /// The solution with the least of the goal's resource within its limits; of equal ones always the same.
     pub fn solve(&mut self, goal: &Goal) -> Result<Solution, Unsolved> {
         for &(resource, limit) in &goal.limits {
             let least = self.least(resource).cost.get(resource);
@@ -221,7 +221,7 @@ impl<'a, T: Times> Search<'a, T> {
             let mut limits = goal.limits.iter();
             limits.all(|&(resource, limit)| cost.get(resource) <= limit)
         };
-        // Prices are found one after the other, each by bisection; a second round adapts the first ones to the later ones.
+        // Prices are found one after the other, each by bisection. Further rounds adapt the first ones to the later ones.
         let rounds = match goal.limits.len() {
             0 | 1 => 1,
             _ => 3,

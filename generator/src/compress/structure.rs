@@ -11,7 +11,7 @@
 use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Exit, Group};
 use crate::ir::{Network, OpId, OpKind, Problem};
-use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner};
+use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner, Task};
 use std::collections::BTreeMap;
 use tdc_runtime::FactorRole;
 
@@ -190,10 +190,10 @@ impl Folded {
     fn context(&self, structure: &Structure, index: usize) -> Context {
         let op = structure.layers[index].op;
         let tasks = &self.network.graph.tasks;
-        let is_first = |task: &&crate::plan::Task| {
+        let is_first = |task: &Task| {
             task.parameters.layer == Some(op) && task.parameters.factors == [FactorRole::First]
         };
-        let first = tasks.iter().position(|task| is_first(&task));
+        let first = tasks.iter().position(is_first);
         let readers = first.and_then(|first| FusableReaders::new(&self.network.graph, first));
         let layer_of = |task: &usize| {
             let op = tasks[*task].parameters.layer;
@@ -213,15 +213,11 @@ impl Folded {
 
     fn problem(&self, op: OpId) -> LayerProblem {
         let mut layers = self.network.layers.iter();
-        if let Some((_, spec)) = layers.find(|(id, _)| *id == op) {
-            return LayerProblem::Conv(spec.problem);
+        match layers.find(|(id, _)| *id == op) {
+            Some((_, Problem::Conv(conv))) => LayerProblem::Conv(*conv),
+            Some((_, Problem::Linear(linear))) => LayerProblem::Linear(*linear),
+            other => unreachable!("a layer is a convolution or linear: {other:?}"),
         }
-        let mut tasks = self.network.graph.tasks.iter();
-        let linear = tasks.find_map(|task| match task.problem {
-            Problem::Linear(linear) if task.parameters.layer == Some(op) => Some(linear),
-            _ => None,
-        });
-        LayerProblem::Linear(linear.expect("a linear layer that is not decomposed is a task"))
     }
 
     /// Time of the launches that belong to no layer of the structure.

@@ -50,6 +50,8 @@ impl Growing<'_> {
             kernel: [kernel, kernel],
             bias: self.random.below(2) == 0,
             activation: activation(self.random),
+            ranks: Some([96, 64]).filter(|_| kernel == 3 && self.random.below(6) == 0),
+            rank: Some(32).filter(|_| kernel == 1 && self.random.below(6) == 0),
             ..ConvOptions::new(n)
         };
         self.add(&[x], OpOptions::Conv(options), n)
@@ -150,10 +152,7 @@ fn by_brute_force(
         let network = with_forms(&compression.network, chosen.iter().copied());
         let graph = TaskGraph::new(&network);
         let time = NetworkTime::of_graph(&mut planner, graph).unwrap();
-        let loss = |&(op, form): &(OpId, Form)| match form {
-            Form::Dense => 0,
-            _ => (losses(op, form) / LOSS_UNIT).round() as u64,
-        };
+        let loss = |&(op, form): &(OpId, Form)| loss_units(losses, op, form);
         let loss: u64 = chosen.iter().map(loss).sum();
         let is_within = limits.iter().all(|limit| match limit.of_resource() {
             (Resource::Time, limit) => time.ns() <= limit,
@@ -198,18 +197,17 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
             ..Scope::default()
         };
         let gpu = gpu("h200").unwrap();
-        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let keep_ranks = random.below(2) == 0;
+        let compression = Compression::new(&network, gpu, &scope, keep_ranks, &losses);
+        let mut compression = compression.unwrap();
+        let network = compression.dense().clone();
         let fastest = compression.fastest();
-        let dense_us = NetworkTime::predict(&network, Planner::new(gpu))
-            .unwrap()
-            .ns() as f64
-            / 1e3;
+        let dense = compression.dense_choice().unwrap();
         let at = random.below(5) as f64 / 4.0;
+        let between = |least: f64, most: f64| least + at * (most - least).max(0.0);
         let limits = match random.below(2) {
-            0 => [Limit::Us(
-                fastest.us + at * (dense_us - fastest.us).max(0.0),
-            )],
-            _ => [Limit::Loss(at * fastest.loss)],
+            0 => [Limit::Us(between(fastest.us, dense.us))],
+            _ => [Limit::Loss(between(dense.loss, fastest.loss))],
         };
         let found = compression.choose(&limits).unwrap();
         let expected = by_brute_force(&compression, &losses, &limits).unwrap();

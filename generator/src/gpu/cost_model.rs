@@ -229,7 +229,7 @@ constants! {
 }
 
 constants! {
-    /// What a launch takes in a network beyond its time when it is repeated (31 networks of 21 to 207 launches).
+    /// What a launch takes in a network beyond its time when it is repeated (15 plans of 21 to 207 launches).
     NetworkConstants {
         /// The boundary to the predecessor kernel, which is another one, microseconds.
         boundary_us = 0.43,

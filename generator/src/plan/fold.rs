@@ -17,13 +17,13 @@ use crate::ir::{
     LrnProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
-/// The tasks of a network, and its convolutions.
+/// The tasks of a network, and its layers.
 pub(crate) struct FoldedNetwork {
     /// The tasks.
     pub graph: TaskGraph,
-    /// Each convolution with the ops that its tasks compute, in the order of the tasks.
+    /// Each convolution and linear layer as one problem, with the ops that are folded into it and without its factors.
     #[cfg_attr(not(feature = "compress"), allow(dead_code))]
-    pub layers: Vec<(OpId, LayerSpec)>,
+    pub layers: Vec<(OpId, Problem)>,
 }
 
 impl TaskGraph {
@@ -88,7 +88,7 @@ struct Folder<'a> {
     views: Views<'a>,
     copies: Vec<ConcatCopy>,
     graph: TaskGraph,
-    layers: Vec<(OpId, LayerSpec)>,
+    layers: Vec<(OpId, Problem)>,
 }
 
 /// A scale_shift that the convolutions that read it compute.
@@ -231,7 +231,7 @@ impl Folder<'_> {
             prologue: prologue.map(|prologue| prologue.scale_shift),
         };
         self.graph.push_layer(&spec, &values, &ops);
-        self.layers.push((id, spec));
+        self.layers.push((id, Problem::Conv(spec.problem)));
     }
 
     fn linear(&mut self, id: OpId, linear: &Linear) {
@@ -260,6 +260,7 @@ impl Folder<'_> {
         let rank = linear.options.rank;
         self.graph
             .push_linear(&op.name, problem, rank, &values, &ops);
+        self.layers.push((id, Problem::Linear(problem)));
     }
 
     /// A scale_shift: becomes the prologue of the convolutions that read it, or a task.

@@ -10,7 +10,7 @@ use super::graph::{Task, TaskGraph};
 use super::lowering::lower;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::gpu::Gpu;
-use crate::ir::{Network, OpId, Problem, TilePolicy};
+use crate::ir::{Network, OpId, Precision, Problem, TilePolicy};
 
 /// The predicted time of a network.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +104,7 @@ impl NetworkPlan {
 /// What the launches of a problem take in a network beyond their time when they are repeated, microseconds.
 fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
     let constants = gpu.cost_model().network;
-    let weights: u64 = problem.kind().weights().iter().map(weight_bytes).sum();
+    let weights = packed_bytes(problem);
     // Larger weights come from DRAM when the launch is repeated, too.
     let cold_us = match weights < gpu.l2_bytes {
         true => weights as f64 / gpu.sustained_bytes_per_us(),
@@ -113,7 +113,12 @@ fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
     constants.boundary_us * launches as f64 + constants.cold_weights * cold_us
 }
 
-/// Bytes of a packed fp32 weight, which has four bytes for each element in any precision.
-fn weight_bytes(shape: &[u32; 4]) -> u64 {
-    4 * shape.iter().map(|&size| u64::from(size)).product::<u64>()
+/// Bytes of the packed weights of a problem. In fp32 an element has four bytes, if it is packed as two fp16 numbers, too.
+fn packed_bytes(problem: &Problem) -> u64 {
+    let bytes = match problem.precision() {
+        Precision::Fp32 => 4,
+        Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 2,
+    };
+    let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
+    bytes * problem.kind().weights().iter().map(len).sum::<u64>()
 }

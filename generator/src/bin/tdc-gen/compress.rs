@@ -7,9 +7,9 @@ use crate::inputs::{in_file, reject_overwriting};
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
-use tdc_generator::compress::report::{Report, Series, page};
+use tdc_generator::compress::report::{Report, page};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Method, Scope, has_ranks, with_forms,
+    Budget, Choice, Compression, Form, Limit, Scope, has_ranks, with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -96,22 +96,29 @@ impl Run<'_> {
     fn files(&self, budgets: &[Budget]) -> Result<Files, Failure> {
         let args = self.args;
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
+        let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
         let scope = scope(args);
         let compression =
             Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
-        let mut compression =
-            compression.map_err(|errors| Failure::in_file(&args.config, &errors))?;
-        let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
-        let dense = compression.dense_choice(&losses).map_err(planned)?;
+        let mut compression = compression.map_err(planned)?;
+        let dense = compression.dense_choice().map_err(planned)?;
         print(format_args!("dense: {dense}\n"))?;
-        let own = self.own(&compression)?;
+        let ops = self.network.ops.len();
+        let own = match (0..ops).any(|op| has_ranks(&self.network, OpId(op))) {
+            true => Some(compression.evaluated(&self.network).map_err(planned)?),
+            false => None,
+        };
         if let Some(own) = &own {
             print(format_args!("ranks of the config: {own}\n"))?;
         }
         let limits = compression.limits(budgets, &dense);
         let chosen = match limits.is_empty() {
             true => None,
-            false => Some(self.chosen(&mut compression, &limits)?),
+            false => {
+                note("searching");
+                let choice = compression.by_method(args.method, args.theta, &limits);
+                Some(choice.map_err(Failure::input)?)
+            }
         };
         if let Some(choice) = &chosen {
             for &(op, form) in &choice.forms {
@@ -127,19 +134,8 @@ impl Run<'_> {
         let report = match &args.report {
             Some(_) => {
                 let choice = chosen.as_ref().unwrap_or(&dense);
-                let layers = compression
-                    .layer_reports(choice, &losses)
-                    .map_err(planned)?;
-                let mut series = vec![
-                    Series::new("optimal", &frontier),
-                    Series::new("dense", [&dense]),
-                ];
-                series.extend(chosen.iter().map(|choice| Series::new("chosen", [choice])));
-                series.extend(self.others(&compression));
-                series.extend(
-                    own.iter()
-                        .map(|own| Series::new("ranks of the config", [own])),
-                );
+                let layers = compression.layer_reports(choice).map_err(planned)?;
+                let (chosen, own) = (chosen.as_ref(), own.as_ref());
                 Some(self.report(Report {
                     network: self.network.name.clone(),
                     gpu: self.gpu.name,
@@ -148,7 +144,7 @@ impl Run<'_> {
                     criterion: args.criterion.as_str().to_owned(),
                     weights: self.weights_name(),
                     step: args.step.get(),
-                    series,
+                    series: compression.series(&frontier, &dense, chosen, own, args.theta),
                     layers,
                 })?)
             }
@@ -156,15 +152,6 @@ impl Run<'_> {
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
-    }
-
-    fn chosen(&self, compression: &mut Compression, limits: &[Limit]) -> Result<Choice, Failure> {
-        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
-        let choice = match self.args.method {
-            Method::Optimal => compression.choose(limits),
-            method => compression.by_method(method, self.args.theta, limits, &losses),
-        };
-        choice.map_err(Failure::input)
     }
 
     /// The frontier, printed as it is found.
@@ -181,38 +168,6 @@ impl Run<'_> {
             print(format_args!("frontier: {choice}\n"))?;
         }
         Ok(frontier)
-    }
-
-    /// The other methods at several reductions.
-    fn others(&self, compression: &Compression) -> [Series; 2] {
-        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
-        let theta = self.args.theta;
-        let series = |method| {
-            let reductions = (1..10).map(|tenth| f64::from(tenth) / 10.0);
-            let choices = reductions.filter_map(|reduction| {
-                compression
-                    .at_reduction(method, reduction, theta, &losses)
-                    .ok()
-            });
-            choices.collect::<Vec<_>>()
-        };
-        [
-            Series::new("tdc", &series(Method::Tdc)),
-            Series::new("uniform", &series(Method::Uniform)),
-        ]
-    }
-
-    /// The network with the config's own ranks, if it has any.
-    fn own(&self, compression: &Compression) -> Result<Option<Choice>, Failure> {
-        let losses = |op: OpId, form: Form| self.losses.loss(op, form);
-        let own = compression.own_forms(&self.network);
-        if own.iter().all(|(_, form)| *form == Form::Dense) {
-            return Ok(None);
-        }
-        let choice = compression.evaluated(own, &losses);
-        choice
-            .map(Some)
-            .map_err(|errors| Failure::in_file(&self.args.config, &errors))
     }
 
     fn report(&self, report: Report) -> Result<(String, String), Failure> {

@@ -2,7 +2,7 @@
 
 use super::{Compression, Form, Forms};
 
-impl Compression {
+impl Compression<'_> {
     /// Of each layer, the form whose ranks are nearest to `1 - reduction` of its channels, from below where there is one; dense without a
     /// reduction.
     pub(super) fn uniform_forms(&self, reduction: f64) -> Forms {

@@ -17,7 +17,7 @@ pub(super) struct Bound {
 /// A way to go on from a state.
 #[derive(Clone, Copy)]
 struct Step<'a> {
-    step: &'a Move,
+    by: &'a Move,
     work: Work,
     next: usize,
     time: TimeBound,
@@ -31,9 +31,7 @@ impl<T: Times> Search<'_, T> {
             let path = self.cheapest_path(&bound);
             if path.iter().all(|step| step.time.is_exact) {
                 let cost = path.iter().fold(self.problem.constant, |cost, step| {
-                    let form = self.problem.layers[step.work.layer].forms[step.work.form];
-                    let ns = u64::from(step.time.ns) + step.step.ns;
-                    cost.plus(form.cost(ns))
+                    cost.plus(self.cost_of(step.by, step.work, step.time.ns))
                 });
                 let work = path.iter().map(|step| step.work).collect();
                 return (bound, Solution { cost, work });
@@ -72,7 +70,7 @@ impl<T: Times> Search<'_, T> {
 
     /// Calls `visit` with each way to go on by a move: its total price with the rest's, work, next state and time. Forms are left out
     /// whose ways all have a higher price than `most`, or than `visit` last returned.
-    fn for_each(
+    pub(super) fn for_each(
         &self,
         layer: usize,
         step: &Move,
@@ -116,7 +114,7 @@ impl<T: Times> Search<'_, T> {
                 let mut visit = |total, work, next, time| {
                     if best.as_ref().is_none_or(|(least, _)| total < *least) {
                         let found = Step {
-                            step,
+                            by: step,
                             work,
                             next,
                             time,

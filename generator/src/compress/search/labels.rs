@@ -154,6 +154,7 @@ impl<T: Times> Search<'_, T> {
             .collect()
     }
 
+    /// The arcs by a move that the label with this cost, the cheapest of its state, can take.
     fn arcs_of(
         &self,
         layer: usize,
@@ -162,27 +163,21 @@ impl<T: Times> Search<'_, T> {
         pruning: &Pruning,
         found: &mut Vec<Arc>,
     ) {
-        for (form, of_form) in self.problem.layers[layer].forms.iter().enumerate() {
-            if !step.allows(of_form) {
-                continue;
+        // Limits are not considered: another label of the state may take less of them.
+        let most = pruning.limit - pruning.bound.price.total(cheapest);
+        let Bound { price, rest } = pruning.bound;
+        let mut visit = |total, work, next, time: TimeBound| {
+            if total <= most {
+                found.push(Arc {
+                    work,
+                    next,
+                    cost: self.cost_of(step, work, time.ns),
+                    time,
+                });
             }
-            for (exit_d1, &next) in step.next.iter().enumerate() {
-                let work = step.work(layer, form, exit_d1);
-                let time = self.times.bound(work);
-                if time == TimeBound::NEVER {
-                    continue;
-                }
-                let cost = self.cost_of(step, work, time.ns);
-                if pruning.may_keep(layer + 1, next, &cheapest.plus(cost)) {
-                    found.push(Arc {
-                        work,
-                        next,
-                        cost,
-                        time,
-                    });
-                }
-            }
-        }
+            most
+        };
+        self.for_each(layer, step, price, &rest[layer + 1], most, &mut visit);
     }
 }
 
@@ -247,12 +242,6 @@ impl<'a> Pruning<'a> {
         self.bound.price.total(cost) + self.bound.rest[layer][state]
     }
 
-    /// Whether some extension of a partial solution may be better, for a partial solution with the least total price of its state. Limits
-    /// are not considered: another partial solution of the state may take less of them.
-    fn may_keep(&self, layer: usize, state: usize, cost: &Cost) -> bool {
-        self.total(layer, state, cost) <= self.limit
-    }
-
     /// Whether some extension of a partial solution may be better and keep the limits.
     fn keeps(&self, layer: usize, state: usize, cost: &Cost) -> bool {
         let mut limits = self.limits.iter().zip(&self.least);
@@ -268,15 +257,16 @@ fn dominates(a: &Cost, b: &Cost, resources: &[Resource]) -> bool {
     resources.iter().all(|&r| a.get(r) <= b.get(r))
 }
 
+fn amounts(cost: &Cost, resources: &[Resource]) -> Vec<u64> {
+    resources
+        .iter()
+        .map(|&resource| cost.get(resource))
+        .collect()
+}
+
 /// Removes labels that another one dominates; of equal ones the first is kept.
 fn keep_undominated(labels: &mut Vec<Label>, resources: &[Resource]) {
-    let key = |label: &Label| {
-        resources
-            .iter()
-            .map(|&r| label.cost.get(r))
-            .collect::<Vec<_>>()
-    };
-    labels.sort_by_cached_key(key);
+    labels.sort_by_cached_key(|label| amounts(&label.cost, resources));
     let mut kept: Vec<Label> = Vec::with_capacity(labels.len());
     for label in labels.drain(..) {
         // Sorted by the first resource; with two, the last one kept has the least of the second.
@@ -301,12 +291,7 @@ fn undominated_arcs(arcs: Vec<Arc>, resources: &[Resource]) -> Vec<Arc> {
     for of_next in arcs.chunk_by(|a, b| a.next == b.next) {
         let start = kept.len();
         let mut order: Vec<&Arc> = of_next.iter().collect();
-        order.sort_by_cached_key(|arc| {
-            resources
-                .iter()
-                .map(|&r| arc.cost.get(r))
-                .collect::<Vec<_>>()
-        });
+        order.sort_by_cached_key(|arc| amounts(&arc.cost, resources));
         for arc in order {
             let mut known = kept[start..].iter();
             if !known.any(|known| dominates(&known.cost, &arc.cost, resources)) {
