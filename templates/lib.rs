@@ -107,6 +107,8 @@ pub mod device {
     pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.
     pub const MMA_STEPS: &str = include_str!("device/mma_steps.cuh");
+    /// Weights on their way to L2.
+    pub const PREFETCH: &str = include_str!("device/prefetch.cuh");
     /// Launches that overlap.
     pub const PDL: &str = include_str!("device/pdl.cuh");
 }

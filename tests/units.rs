@@ -672,12 +672,20 @@ fn other_units() -> Vec<PlannedUnit> {
             let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
             requests.push((problem, "global_pool", Some(vec![4])));
         }
-        for (c, n, bias, index) in [
-            (1, 1, false, 0),
-            (37, 13, true, 1),
-            (64, 8, true, 0),
-            (37, 13, true, 6),
-            (64, 8, false, 9),
+        // Images of a group: all but one of the batch.
+        let tb = if batch == 1 { 1 } else { 2 };
+        for (c, n, bias, index, tile) in [
+            (1, 1, false, 0, [4, 1, 1]),
+            (37, 13, true, 1, [4, 1, tb]),
+            (64, 8, true, 0, [8, 1, 1]),
+            (37, 13, true, 6, [1, 1, 1]),
+            (64, 8, false, 9, [16, 1, tb]),
+            (128, 7, true, 0, [2, 1, tb]),
+            (129, 5, false, 1, [2, 2, 1]),
+            (389, 13, true, 6, [2, 2, tb]),
+            (389, 6, true, 0, [4, 4, tb]),
+            (2063, 3, true, 1, [1, 16, 1]),
+            (2063, 9, false, 1, [1, 4, tb]),
         ] {
             let problem = Problem::Linear(LinearProblem {
                 batch,
@@ -689,7 +697,7 @@ fn other_units() -> Vec<PlannedUnit> {
                     activation: activation(index),
                 },
             });
-            requests.push((problem, "linear", Some(vec![4])));
+            requests.push((problem, "linear", Some(tile.to_vec())));
         }
         for kind in [
             PoolKind::Max,

@@ -139,7 +139,7 @@ fn assert_folder_compiles(name: &str, archs: &str) {
 fn preludes() -> Vec<String> {
     use tdc_templates::device::{
         ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
-        MMA_STEPS, PDL, SPLIT_TF32,
+        MMA_STEPS, PDL, PREFETCH, SPLIT_TF32,
     };
     // After everything that they use.
     let parts = [
@@ -147,6 +147,7 @@ fn preludes() -> Vec<String> {
         ASYNC_COPY,
         BULK_COPY,
         CLUSTER,
+        PREFETCH,
         PDL,
         FP16,
         BF16,

@@ -9,6 +9,7 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     tdc_copy_async4(tile + 128 + i, packed + i, i < 100);
     tdc_copy_async16(tile + 256 + 4 * i, packed + 4 * i);
     tdc_commit_copies();
+    tdc_prefetch_l2(packed + 32 * i);
     tdc_pdl_wait_and_trigger();
     tdc_pdl_wait();
     tdc_pdl_trigger();

@@ -85,6 +85,7 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::AsyncCopy => device::ASYNC_COPY,
         DevicePart::BulkCopy => device::BULK_COPY,
         DevicePart::Cluster => device::CLUSTER,
+        DevicePart::Prefetch => device::PREFETCH,
         DevicePart::Pdl => device::PDL,
         DevicePart::Fp16 => device::FP16,
         DevicePart::Bf16 => device::BF16,

@@ -13,6 +13,8 @@ pub enum DevicePart {
     /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`, `tdc_store_async` with the functions that
     /// count its bytes: blocks that access each other's shared memory.
     Cluster,
+    /// `tdc_prefetch_l2`: a cache line on its way to L2.
+    Prefetch,
     /// `tdc_pdl_wait_and_trigger` and its two halves: programmatic dependent launch.
     Pdl,
     /// `tdc_to_fp16x2`, `tdc_fp16x2_low`, `tdc_fp16x2_high`, `tdc_warp_max`: pairs of fp16 numbers, and the largest value of a

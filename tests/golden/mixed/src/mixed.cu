@@ -22,7 +22,7 @@
 #include "units/conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64.h"
 #include "units/conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1.h"
 #include "units/globalavgpool_b2_c11_h7_w3_global_pool_wt1.h"
-#include "units/linear_b2_c11_n7_bias_wt2.h"
+#include "units/linear_b2_c11_n7_bias_n2wk1b1.h"
 
 #include <cuda_runtime.h>
 
@@ -199,7 +199,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return globalavgpool_b2_c11_h7_w3_global_pool_wt1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 512, nullptr, stream, 231, 11, 11);
     case 19:  // "head"
-        return linear_b2_c11_n7_bias_wt2_launch(
+        return linear_b2_c11_n7_bias_n2wk1b1_launch(
             p.arena + 512, p.weights + 6592, p.weights + 6720, nullptr, p.output(0), nullptr, stream, 11, 7,
             7);
     default:
@@ -253,7 +253,7 @@ constexpr Slot slots[] = {
     // "pairwise.last"
     {conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1_pack, 55, 5, 0, 6528, 6592, 0},
     // "head"
-    {linear_b2_c11_n7_bias_wt2_pack, 77, 11, 0, 6592, 6720, 7},
+    {linear_b2_c11_n7_bias_n2wk1b1_pack, 77, 11, 0, 6592, 6720, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 

@@ -6,10 +6,9 @@
 #include "units/conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1.h"
 #include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8.h"
 #include "units/globalavgpool_c28_h28_w28_global_pool_wt1.h"
-#include "units/linear_c28_n10_bias_wt1.h"
+#include "units/linear_c28_n10_bias_n4wk1b1.h"
 #include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32rn16xn2sk16.h"
 #include "units/globalavgpool_c28_h28_w28_global_pool_wt8.h"
-#include "units/linear_c28_n10_bias_wt4.h"
 
 #include <cuda_runtime.h>
 
@@ -115,7 +114,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return globalavgpool_c28_h28_w28_global_pool_wt1_launch(
             p.arena + 200704, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
-        return linear_c28_n10_bias_wt1_launch(
+        return linear_c28_n10_bias_n4wk1b1_launch(
             p.arena, p.weights + 9088, p.weights + 9408, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
@@ -128,7 +127,7 @@ constexpr Slot slots[] = {
     // "core"
     {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_pack, 8064, 288, 0, 960, 9024, 28},
     // "head"
-    {linear_c28_n10_bias_wt1_pack, 280, 28, 0, 9088, 9408, 10},
+    {linear_c28_n10_bias_n4wk1b1_pack, 280, 28, 0, 9088, 9408, 10},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
@@ -167,7 +166,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return globalavgpool_c28_h28_w28_global_pool_wt8_launch(
             p.arena + 376320, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
-        return linear_c28_n10_bias_wt4_launch(
+        return linear_c28_n10_bias_n4wk1b1_launch(
             p.arena, p.weights + 10240, p.weights + 10560, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
@@ -180,7 +179,7 @@ constexpr Slot slots[] = {
     // "core"
     {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32rn16xn2sk16_pack, 8064, 288, 0, 960, 10176, 28},
     // "head"
-    {linear_c28_n10_bias_wt4_pack, 280, 28, 0, 10240, 10560, 10},
+    {linear_c28_n10_bias_n4wk1b1_pack, 280, 28, 0, 10240, 10560, 10},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
