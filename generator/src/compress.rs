@@ -36,7 +36,7 @@ use structure::Structure;
 /// The resolution of losses: they are compared, and added, as multiples of this.
 pub const LOSS_UNIT: f64 = 1e-9;
 
-/// The loss of a layer in a form other than dense.
+/// The loss of a layer in a form other than dense; infinite for a form that is no candidate.
 pub type Losses<'a> = dyn Fn(OpId, Form) -> f64 + 'a;
 
 /// A network whose layers may have other forms.
@@ -153,9 +153,14 @@ impl<'a> Compression<'a> {
                     forms.insert(op, vec![form]);
                 }
                 (_, Some(Ok(mut found))) => {
+                    found.retain(|&form| form == Form::Dense || losses(op, form).is_finite());
+                    let reason = match found.len() {
+                        1 => Ineligible::UnknownLoss,
+                        _ => Ineligible::LossTooLarge,
+                    };
                     found.retain(|&form| form == Form::Dense || scope.allows(losses(op, form)));
                     match found.len() {
-                        1 => ineligible.push((op, Ineligible::LossTooLarge)),
+                        1 => ineligible.push((op, reason)),
                         _ => {
                             forms.insert(op, found);
                         }

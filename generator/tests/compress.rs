@@ -268,6 +268,50 @@ fn of_several_budgets_all_are_kept() {
     assert!(error.contains("no forms of the layers keep"), "{error}");
 }
 
+/// Measured losses replace the weights. Layers that the file does not have stay dense, and so do ranks below its least.
+#[test]
+fn measured_losses_are_followed() {
+    let folder = folder();
+    let losses = r#"{"criterion": "rise of the loss", "layers": [
+        {"name": "c", "d1": [16, 48], "d2": [16, 48], "loss": [[0.5, 0.25], [0.25, 0.0]]},
+        {"name": "fc", "rank": [4], "loss": [0.125]}]}"#;
+    fs::write(folder.path().join("losses.json"), losses).unwrap();
+    let measured = ["compress", "small.yaml", "--sensitivity", "losses.json"];
+    let command = |more: &[&'static str]| [&measured, more].concat();
+    let output = succeeds(
+        &folder,
+        &command(&["--flops-cut", "0.3", "-o", "new.yaml", "--report", "out"]),
+    );
+    assert_eq!(numbers(&output, "chosen: ")[1], 0.5, "{output}");
+    let new = fs::read_to_string(folder.path().join("new.yaml")).unwrap();
+    assert!(new.contains("rise of the loss of losses.json"), "{new}");
+    let line = |name: &str| new.lines().find(|line| line.contains(name)).unwrap();
+    assert!(line("name: c,").contains("ranks: [16, 16]"), "{new}");
+    assert!(!line("name: b,").contains("ranks"), "{new}");
+    let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let layers = report["layers"].as_array().unwrap();
+    let layer = layers.iter().find(|layer| layer["name"] == "b").unwrap();
+    assert_eq!(layer["why_dense"], "its losses were not measured");
+
+    let error = fails(&folder, &command(&["--flops-cut", "0.6"]));
+    assert!(error.contains("GFLOP: the nearest is "), "{error}");
+    let error = fails(&folder, &command(&["--weights", "w.safetensors"]));
+    assert!(error.contains("cannot be used with"), "{error}");
+    fs::write(
+        folder.path().join("losses.json"),
+        losses.replace("[16, 48]", "[48, 16]").replace("fc", "f"),
+    )
+    .unwrap();
+    let error = fails(&folder, &command(&["--flops-cut", "0.3"]));
+    for part in [
+        "losses.json: layer `c`: `d1` must",
+        "layer `f`: the network has no",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let folder = folder();

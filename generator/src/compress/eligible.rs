@@ -60,6 +60,8 @@ pub enum Ineligible {
     Kept,
     /// Every form has a larger loss than [`Scope::most_loss`].
     LossTooLarge,
+    /// The loss of no form is known.
+    UnknownLoss,
     /// Every form needs as many operations as the dense layer.
     NoSmallerForm,
 }
@@ -74,6 +76,7 @@ impl Ineligible {
             Self::Requested => "the config requests its scheme or layout",
             Self::Kept => "kept by request",
             Self::LossTooLarge => "every form loses more than a layer may",
+            Self::UnknownLoss => "its losses were not measured",
             Self::NoSmallerForm => "no ranks need fewer operations",
         }
     }

@@ -1,11 +1,12 @@
-//! The loss of a layer in a low-rank form, from a checkpoint alone.
+//! The loss of a layer in a low-rank form: from a checkpoint alone, or as it was measured.
 //!
-//! For each layer one factorisation is computed, whose leading parts are the factors that `pack` makes for any smaller ranks (truncated
-//! HOSVD); from it follow the losses of all ranks at once. See docs/compression.md for the unit and the rules.
+//! From a checkpoint, for each layer one factorisation is computed, whose leading parts are the factors that `pack` makes for any smaller ranks (truncated
+//! HOSVD); from it follow the losses of all ranks at once. See docs/how-to/compress.md for the unit and the rules.
 
 mod grid;
 mod low_rank;
 mod moments;
+mod sensitivity;
 mod tensors;
 
 use super::form::{Form, form_of, with_forms};
@@ -13,6 +14,8 @@ use crate::ir::{Network, OpId, OpKind};
 use grid::{Norm, TuckerGrid};
 use low_rank::LowRankLosses;
 use moments::Moments;
+pub use sensitivity::SensitivityError;
+use sensitivity::{Measured, Sensitivity};
 use std::collections::BTreeMap;
 use tdc_weights::{Checkpoint, NoConvergence, WeightErrors};
 use tensors::Tensors;
@@ -64,16 +67,22 @@ pub enum LossError {
 /// The losses of all layers of a network.
 #[derive(Debug)]
 pub struct LossTable {
+    criterion: String,
     layers: BTreeMap<OpId, LayerLosses>,
 }
 
 /// The losses of a layer in all of its forms.
 #[derive(Debug)]
-struct LayerLosses {
-    /// Of filters larger than 1x1, and of layers that have Tucker ranks.
-    tucker: Option<TuckerGrid>,
-    /// Of 1x1 convolutions and linear layers.
-    low_rank: Option<LowRankLosses>,
+enum LayerLosses {
+    /// By factorising its weight.
+    Computed {
+        /// Of filters larger than 1x1, and of layers that have Tucker ranks.
+        tucker: Option<TuckerGrid>,
+        /// Of 1x1 convolutions and linear layers.
+        low_rank: Option<LowRankLosses>,
+    },
+    /// From a file.
+    Measured(Measured),
 }
 
 impl LossTable {
@@ -126,7 +135,7 @@ impl LossTable {
             let tucker = filter.map(|shape| TuckerGrid::new(&weight, shape, &norm, step, own));
             let low_rank = is_pointwise.then(|| LowRankLosses::new(&weight, sizes, &norm));
             let losses = || -> Result<LayerLosses, NoConvergence> {
-                Ok(LayerLosses {
+                Ok(LayerLosses::Computed {
                     tucker: tucker.transpose()?,
                     low_rank: low_rank.transpose()?,
                 })
@@ -137,23 +146,53 @@ impl LossTable {
             })?;
             layers.insert(id, losses);
         }
-        Ok(Self { layers })
+        Ok(Self {
+            criterion: criterion.as_str().to_owned(),
+            layers,
+        })
     }
 
-    /// The loss of a layer in a form; 0 for dense layers, and infinite for ranks that are not on the grid.
+    /// The losses of a file, as [the schema](sensitivity) says.
+    ///
+    /// # Errors
+    /// All that is wrong with the file.
+    pub fn measured(text: &str, network: &Network) -> Result<Self, Vec<SensitivityError>> {
+        let Sensitivity { criterion, layers } = Sensitivity::read(text, network)?;
+        let layers = layers.into_iter();
+        Ok(Self {
+            criterion,
+            layers: layers
+                .map(|(op, measured)| (op, LayerLosses::Measured(measured)))
+                .collect(),
+        })
+    }
+
+    /// How losses were computed or measured, in a word or two.
+    pub fn criterion(&self) -> &str {
+        &self.criterion
+    }
+
+    /// The loss of a layer in a form; 0 for dense layers, and infinite for ranks whose loss is not known.
     pub fn loss(&self, layer: OpId, form: Form) -> f64 {
-        let losses = self.layers.get(&layer);
-        let loss = match form {
-            Form::Dense => Some(0.0),
-            Form::Tucker(ranks) => {
-                let grid = losses.and_then(|losses| losses.tucker.as_ref());
-                grid.map(|grid| grid.loss(ranks))
+        match self.layers.get(&layer) {
+            _ if form == Form::Dense => 0.0,
+            Some(losses) => losses.loss(form).unwrap_or(f64::INFINITY),
+            None => f64::INFINITY,
+        }
+    }
+}
+
+impl LayerLosses {
+    fn loss(&self, form: Form) -> Option<f64> {
+        match (self, form) {
+            (_, Form::Dense) => Some(0.0),
+            (Self::Measured(measured), form) => measured.loss(form),
+            (Self::Computed { tucker, .. }, Form::Tucker(ranks)) => {
+                tucker.as_ref().map(|grid| grid.loss(ranks))
             }
-            Form::LowRank(rank) => {
-                let losses = losses.and_then(|losses| losses.low_rank.as_ref());
-                losses.map(|losses| losses.loss(rank))
+            (Self::Computed { low_rank, .. }, Form::LowRank(rank)) => {
+                low_rank.as_ref().map(|losses| losses.loss(rank))
             }
-        };
-        loss.unwrap_or(f64::INFINITY)
+        }
     }
 }

@@ -299,6 +299,9 @@ pub struct CompressArgs {
     /// the relative error of its weight
     #[arg(long, value_name = "CRITERION", default_value = "bn-moments", value_parser = choice(&Criterion::NAMES))]
     pub criterion: Criterion,
+    /// A JSON file with the measured losses of layers at some ranks, instead of a criterion; no weights are read
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["criterion", "weights"])]
+    pub sensitivity: Option<PathBuf>,
     /// Ranks are multiples of this, or all channels
     #[arg(long, value_name = "N", default_value = "8")]
     pub step: NonZeroU32,

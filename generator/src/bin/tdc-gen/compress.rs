@@ -27,7 +27,8 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         None => (None, None),
     };
     let outputs = [args.out.as_ref(), html.as_ref(), json.as_ref()];
-    let inputs = std::iter::once(args.config.as_path()).chain(args.weights.as_deref());
+    let inputs = [args.weights.as_deref(), args.sensitivity.as_deref()];
+    let inputs = std::iter::once(args.config.as_path()).chain(inputs.into_iter().flatten());
     reject_overwriting(inputs, outputs.into_iter().flatten().map(PathBuf::as_path))?;
     let budgets = budgets(args);
     if budgets.is_empty() && args.out.is_some() {
@@ -37,21 +38,9 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         ));
     }
     let gpu = gpu(args)?;
-    let (network, checkpoint) = network(args)?;
+    let (network, source) = network(args)?;
     check_names(args, &network)?;
-    let progress = |layer: &str| note(format_args!("factorising {layer}"));
-    let step = args.step.get();
-    let scope = scope(args);
-    let has_forms = |op| scope.has_forms(&network, op) || has_ranks(&network, op);
-    let losses = LossTable::new(
-        &network,
-        &checkpoint,
-        args.criterion,
-        step,
-        has_forms,
-        progress,
-    )
-    .map_err(|errors| in_file(args.weights.as_deref(), &errors))?;
+    let losses = losses(args, &network, source)?;
     let run = Run {
         args,
         network,
@@ -141,8 +130,8 @@ impl Run<'_> {
                     gpu: self.gpu.name,
                     input: self.network.input().to_string(),
                     times: "predicted by the cost model, for the network as a whole",
-                    criterion: args.criterion.as_str().to_owned(),
-                    weights: self.weights_name(),
+                    criterion: self.losses.criterion().to_owned(),
+                    weights: self.losses_name(),
                     step: args.step.get(),
                     series: compression.series(&frontier, &dense, chosen, own, args.theta),
                     layers,
@@ -181,15 +170,17 @@ impl Run<'_> {
             "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# Predicted: {choice}.\n{}",
             self.network.name,
             self.gpu.name,
-            self.args.criterion.as_str(),
-            self.weights_name(),
+            self.losses.criterion(),
+            self.losses_name(),
             yaml::network_text(&network)
         )
     }
 
-    /// The file of the weights without its folder, so that outputs do not depend on the machine.
-    fn weights_name(&self) -> String {
-        let file = self.args.weights.as_deref().unwrap_or(&self.args.config);
+    /// The file of the weights, or of their losses, without its folder: outputs do not depend on the machine.
+    fn losses_name(&self) -> String {
+        let files = [&self.args.sensitivity, &self.args.weights];
+        let file = files.into_iter().flatten().next();
+        let file = file.unwrap_or(&self.args.config);
         let name = file.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
@@ -224,7 +215,7 @@ fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
     Ok(targets.gpus()[0])
 }
 
-fn network(args: &CompressArgs) -> Result<(Network, Checkpoint), Failure> {
+fn network(args: &CompressArgs) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
         input: args.input,
         batch: args.batch,
@@ -238,17 +229,38 @@ fn network(args: &CompressArgs) -> Result<(Network, Checkpoint), Failure> {
             args.config.display()
         )));
     };
+    Ok((network, source))
+}
+
+fn losses(args: &CompressArgs, network: &Network, source: Source) -> Result<LossTable, Failure> {
+    if let Some(path) = &args.sensitivity {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Failure::in_file(path, &[error]))?;
+        return LossTable::measured(&text, network)
+            .map_err(|errors| Failure::in_file(path, &errors));
+    }
     let checkpoint = match (&args.weights, source) {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
         (None, Source::Onnx(checkpoint)) => checkpoint,
         (None, Source::Config(_)) => {
             return Err(Failure::Input(
-                "the loss of a layer needs the network's weights; give a safetensors file by --weights"
+                "the loss of a layer needs the network's weights; give a safetensors file by --weights, or measured losses by --sensitivity"
                     .to_owned(),
             ));
         }
     };
-    Ok((network, checkpoint))
+    let progress = |layer: &str| note(format_args!("factorising {layer}"));
+    let scope = scope(args);
+    let has_forms = |op| scope.has_forms(network, op) || has_ranks(network, op);
+    LossTable::new(
+        network,
+        &checkpoint,
+        args.criterion,
+        args.step.get(),
+        has_forms,
+        progress,
+    )
+    .map_err(|errors| in_file(args.weights.as_deref(), &errors))
 }
 
 /// Names of layers in the arguments must exist.
