@@ -398,6 +398,9 @@ fn scales(network: &Network, tensors: &Tensors) -> Vec<Option<Vec<f64>>> {
         .collect()
 }
 
+#[cfg(all(test, feature = "check"))]
+mod sampled_tests;
+
 #[cfg(test)]
 mod tests {
     use super::*;
