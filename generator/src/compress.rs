@@ -19,7 +19,7 @@ mod search;
 mod structure;
 
 pub use eligible::{Decomposition, Ineligible, Scope};
-pub use form::{Form, has_ranks, with_forms};
+pub use form::{Form, has_ranks, incomparable, with_forms};
 pub use method::Method;
 
 use crate::gpu::Gpu;

@@ -268,6 +268,76 @@ fn of_several_budgets_all_are_kept() {
     assert!(error.contains("no forms of the layers keep"), "{error}");
 }
 
+/// Other configs of the network are printed and drawn, also with ranks that are no multiples of the step.
+#[test]
+fn configs_are_compared() {
+    let folder = folder();
+    let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+    write(
+        "odd.yaml",
+        &NETWORK.replace("ranks: [16, 40]", "ranks: [7, 40]"),
+    );
+    write("none.yaml", &NETWORK.replace(", ranks: [16, 40]", ""));
+    let command = [
+        "--report",
+        "out",
+        "--points",
+        "3",
+        "--compare",
+        "odd.yaml",
+        "none.yaml",
+    ];
+    let output = succeeds(&folder, &compress(&command));
+    let [dense, own, odd, none] =
+        ["dense: ", "ranks of the config: ", "odd: ", "none: "].map(|word| numbers(&output, word));
+    assert_eq!(dense, none, "{output}");
+    assert!(
+        odd[1] > own[1] && own[1] > 0.0,
+        "fewer ranks lose more: {output}"
+    );
+    let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["compared"], serde_json::json!(["odd", "none"]));
+    let series = report["series"].as_array().unwrap();
+    let point = series
+        .iter()
+        .find(|series| series["name"] == "odd")
+        .unwrap();
+    let us = point["points"][0]["us"].as_f64().unwrap();
+    assert!((us - odd[0]).abs() < 0.01, "{us} {odd:?}");
+    let layers = report["layers"].as_array().unwrap();
+    let layer = layers.iter().find(|layer| layer["name"] == "b").unwrap();
+    assert_eq!(layer["compared"], serde_json::json!(["[7, 40]", "dense"]));
+    let page = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+    assert!(page.contains("<th>odd</th><th>none</th>"), "{page}");
+
+    let errors = [
+        (
+            "name: d, n: 32",
+            "name: d, n: 33",
+            "its op `d` is not that of the network, `d`",
+        ),
+        (
+            "name: d,",
+            "name: e,",
+            "its op `e` is not that of the network, `d`",
+        ),
+        (
+            "name: c, n: 48",
+            "name: c, n: 48, cp_rank: 3",
+            "`c` has a CP rank, whose loss is not",
+        ),
+    ];
+    for (from, to, expected) in errors {
+        write("odd.yaml", &NETWORK.replace(from, to));
+        let error = fails(&folder, &compress(&command));
+        assert!(
+            error.starts_with("odd.yaml: ") && error.contains(expected),
+            "{error}"
+        );
+    }
+}
+
 /// Measured losses replace the weights. Layers that the file does not have stay dense, and so do ranks below its least.
 #[test]
 fn measured_losses_are_followed() {

@@ -118,6 +118,31 @@ pub(super) fn form_of(network: &Network, op: OpId) -> Option<Form> {
     }
 }
 
+/// Why `other` cannot be compared with `network`: it has other ops, or a CP rank, whose loss is not known.
+pub fn incomparable(network: &Network, other: &Network) -> Option<String> {
+    if network.ops.len() != other.ops.len() {
+        return Some(format!(
+            "it has {} ops, the network {}",
+            other.ops.len(),
+            network.ops.len()
+        ));
+    }
+    (0..network.ops.len()).map(OpId).find_map(|id| {
+        let [op, of_other] = [network, other].map(|network| network.op(id));
+        let is_same = (&op.name, &op.inputs, op.y)
+            == (&of_other.name, &of_other.inputs, of_other.y)
+            && LayerProblem::of(network, id) == LayerProblem::of(other, id);
+        if !is_same {
+            return Some(format!(
+                "its op `{}` is not that of the network, `{}`",
+                of_other.name, op.name
+            ));
+        }
+        let is_cp = LayerProblem::of(other, id).is_some() && form_of(other, id).is_none();
+        is_cp.then(|| format!("`{}` has a CP rank, whose loss is not known", op.name))
+    })
+}
+
 /// Whether an op has Tucker ranks or a rank.
 pub fn has_ranks(network: &Network, op: OpId) -> bool {
     form_of(network, op).is_some_and(|form| form != Form::Dense)

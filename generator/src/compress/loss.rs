@@ -87,21 +87,27 @@ enum LayerLosses {
 
 impl LossTable {
     /// For all linear layers and convolutions of one group in `network`. Tucker ranks are multiples of `step`, all channels, or
-    /// those that the layer has. Only layers for which `is_needed` holds are factorised. Calls `progress` with the name of each before.
+    /// those that the layer has, also in the `others`, which have the same layers. Only layers for which `is_needed` holds are factorised. Calls `progress` with the name of each before.
     ///
     /// # Errors
     /// [`LossError`] with all tensors that are missing or wrong.
     pub fn new(
         network: &Network,
+        others: &[&Network],
         checkpoint: &Checkpoint,
         criterion: Criterion,
         step: u32,
         is_needed: impl Fn(OpId) -> bool,
         mut progress: impl FnMut(&str),
     ) -> Result<Self, LossError> {
-        let own_ranks = |op: OpId| match form_of(network, op) {
-            Some(Form::Tucker(ranks)) => Some(ranks),
-            _ => None,
+        let known: Vec<&Network> = others.iter().copied().chain([network]).collect();
+        let own_ranks = |op: OpId| {
+            let forms = known.iter().map(|network| form_of(network, op));
+            let ranks = forms.filter_map(|form| match form {
+                Some(Form::Tucker(ranks)) => Some(ranks),
+                _ => None,
+            });
+            ranks.collect::<Vec<_>>()
         };
         let ops = (0..network.ops.len()).map(OpId);
         let network = &with_forms(network, ops.map(|op| (op, Form::Dense)));
@@ -130,9 +136,9 @@ impl LossTable {
                 None => Norm::relative(&weight, sizes),
             };
             let own = own_ranks(id);
-            let filter = shape.filter(|shape| (shape.r, shape.s) != (1, 1) || own.is_some());
+            let filter = shape.filter(|shape| (shape.r, shape.s) != (1, 1) || !own.is_empty());
             let is_pointwise = shape.is_none_or(|shape| (shape.r, shape.s) == (1, 1));
-            let tucker = filter.map(|shape| TuckerGrid::new(&weight, shape, &norm, step, own));
+            let tucker = filter.map(|shape| TuckerGrid::new(&weight, shape, &norm, step, &own));
             let low_rank = is_pointwise.then(|| LowRankLosses::new(&weight, sizes, &norm));
             let losses = || -> Result<LayerLosses, NoConvergence> {
                 Ok(LayerLosses::Computed {

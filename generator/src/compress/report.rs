@@ -7,7 +7,7 @@ pub use page::page;
 
 use super::form::{LayerProblem, form_of};
 use super::{Choice, Compression, Form, Ineligible, Method};
-use crate::ir::OpId;
+use crate::ir::{Network, OpId};
 use crate::plan::{NetworkTime, PlanError, Planner};
 use serde::Serialize;
 
@@ -28,6 +28,8 @@ pub struct Report {
     pub weights: String,
     /// Ranks are multiples of this, or all channels.
     pub step: u32,
+    /// Names of the networks that are compared.
+    pub compared: Vec<String>,
     /// All points of the chart.
     pub series: Vec<Series>,
     /// All convolutions and linear layers, in the chosen form, or dense if nothing was chosen.
@@ -38,7 +40,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// The points, the fastest first.
     pub points: Vec<Point>,
 }
@@ -69,10 +71,13 @@ impl From<&Choice> for Point {
 
 impl Series {
     /// The points of choices, by time.
-    pub fn new<'a>(name: &'static str, choices: impl IntoIterator<Item = &'a Choice>) -> Self {
+    pub fn new<'a>(name: &str, choices: impl IntoIterator<Item = &'a Choice>) -> Self {
         let mut points: Vec<Point> = choices.into_iter().map(Point::from).collect();
         points.sort_by(|a, b| a.us.total_cmp(&b.us));
-        Self { name, points }
+        Self {
+            name: name.to_owned(),
+            points,
+        }
     }
 }
 
@@ -93,21 +98,41 @@ pub struct LayerReport {
     pub flops: [u64; 2],
     /// Loss of the chosen form.
     pub loss: f64,
+    /// Its forms in the networks that are compared.
+    pub compared: Vec<String>,
     /// Why it is dense; `None` if it is not.
     pub why_dense: Option<String>,
 }
 
+/// Another config of the network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// Its name in the report.
+    pub name: String,
+    /// The network.
+    pub network: Network,
+    /// Its time, loss and size.
+    pub choice: Choice,
+}
+
+/// The networks of a report.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// The frontier, the fastest first.
+    pub frontier: &'a [Choice],
+    /// Without ranks but those that are kept.
+    pub dense: &'a Choice,
+    /// Within the budgets, if there are any.
+    pub chosen: Option<&'a Choice>,
+    /// With the ranks of the config, if it has any.
+    pub own: Option<&'a Choice>,
+    /// Other configs.
+    pub compared: &'a [Compared],
+}
+
 impl Compression<'_> {
-    /// The series of a chart: the frontier, dense, the chosen network, the other methods at several reductions, and the network with the
-    /// ranks of its config.
-    pub fn series(
-        &mut self,
-        frontier: &[Choice],
-        dense: &Choice,
-        chosen: Option<&Choice>,
-        own: Option<&Choice>,
-        theta: f64,
-    ) -> Vec<Series> {
+    /// The series of a chart: all that was found, and the other methods at several reductions.
+    pub fn series(&mut self, found: Found, theta: f64) -> Vec<Series> {
         let mut by_method = |method| {
             let reductions = (1..10).map(|tenth| f64::from(tenth) / 10.0);
             let choices = reductions.filter_map(|reduction| {
@@ -117,14 +142,23 @@ impl Compression<'_> {
             choices.collect::<Vec<_>>()
         };
         let (tdc, uniform) = (by_method(Method::Tdc), by_method(Method::Uniform));
+        // What comes later is drawn above.
         let mut series = vec![
-            Series::new("optimal", frontier),
-            Series::new("dense", [dense]),
+            Series::new("optimal", found.frontier),
+            Series::new("tdc", &tdc),
+            Series::new("uniform", &uniform),
+            Series::new("dense", [found.dense]),
         ];
-        series.extend(chosen.map(|choice| Series::new("chosen", [choice])));
-        series.push(Series::new("tdc", &tdc));
-        series.push(Series::new("uniform", &uniform));
-        series.extend(own.map(|own| Series::new("ranks of the config", [own])));
+        let mut add = |name: &str, choice: &Choice| series.push(Series::new(name, [choice]));
+        if let Some(own) = found.own {
+            add("ranks of the config", own);
+        }
+        for other in found.compared {
+            add(&other.name, &other.choice);
+        }
+        if let Some(chosen) = found.chosen {
+            add("chosen", chosen);
+        }
         series
     }
 
@@ -132,7 +166,11 @@ impl Compression<'_> {
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
-    pub fn layer_reports(&self, choice: &Choice) -> Result<Vec<LayerReport>, Vec<PlanError>> {
+    pub fn layer_reports(
+        &self,
+        choice: &Choice,
+        compared: &[Compared],
+    ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
         let planner = || Planner::new(self.clock.gpu());
         let chosen = super::with_forms(&self.network, choice.forms.iter().copied());
         let dense_time = NetworkTime::predict(&self.network, planner())?;
@@ -153,14 +191,15 @@ impl Compression<'_> {
             reports.push(LayerReport {
                 name: self.network.op(op).name.clone(),
                 weight: weight_of(&problem),
-                form: match form_of(&chosen, op) {
-                    Some(form) => form.to_string(),
-                    None => "CP".to_owned(),
-                },
+                form: form_text(&chosen, op),
                 dense_us,
                 us: us(&time, op),
                 flops: [Form::Dense, form].map(|form| problem.flops(form)),
                 loss: super::loss_units(self.losses, op, form) as f64 * super::LOSS_UNIT,
+                compared: compared
+                    .iter()
+                    .map(|other| form_text(&other.network, op))
+                    .collect(),
                 why_dense: match form {
                     Form::Dense => Some(self.why_dense(op, dense_us)),
                     _ => None,
@@ -196,6 +235,13 @@ impl Compression<'_> {
             Some((form, f64::from(ns) / 1e3))
         });
         times.min_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+fn form_text(network: &Network, op: OpId) -> String {
+    match form_of(network, op) {
+        Some(form) => form.to_string(),
+        None => "CP".to_owned(),
     }
 }
 

@@ -333,6 +333,9 @@ pub struct CompressArgs {
     /// Write a report to this folder: report.html and report.json
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
+    /// Other configs of the network, whose ranks are compared
+    #[arg(long, value_name = "CONFIG", num_args = 1..)]
+    pub compare: Vec<PathBuf>,
     /// Points of the frontier of time and loss that a report, or a run without a budget, has
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub points: u32,

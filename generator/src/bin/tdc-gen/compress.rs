@@ -7,9 +7,9 @@ use crate::inputs::{in_file, reject_overwriting};
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
-use tdc_generator::compress::report::{Report, page};
+use tdc_generator::compress::report::{Compared, Found, Report, page};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Scope, has_ranks, with_forms,
+    Budget, Choice, Compression, Form, Limit, Scope, has_ranks, incomparable, with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -28,7 +28,9 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
     };
     let outputs = [args.out.as_ref(), html.as_ref(), json.as_ref()];
     let inputs = [args.weights.as_deref(), args.sensitivity.as_deref()];
-    let inputs = std::iter::once(args.config.as_path()).chain(inputs.into_iter().flatten());
+    let inputs = inputs.into_iter().flatten();
+    let inputs = inputs.chain(args.compare.iter().map(PathBuf::as_path));
+    let inputs = inputs.chain([args.config.as_path()]);
     reject_overwriting(inputs, outputs.into_iter().flatten().map(PathBuf::as_path))?;
     let budgets = budgets(args);
     if budgets.is_empty() && args.out.is_some() {
@@ -38,12 +40,15 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         ));
     }
     let gpu = gpu(args)?;
-    let (network, source) = network(args)?;
+    let (network, source) = network(args, &args.config)?;
     check_names(args, &network)?;
-    let losses = losses(args, &network, source)?;
+    let compared = compared(args, &network)?;
+    let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
+    let losses = losses(args, &network, &others, source)?;
     let run = Run {
         args,
         network,
+        compared,
         losses,
         gpu,
     };
@@ -77,6 +82,8 @@ struct Run<'a> {
     args: &'a CompressArgs,
     /// As in the config.
     network: Network,
+    /// Other configs of the network, each with its name.
+    compared: Vec<(String, Network)>,
     losses: LossTable,
     gpu: &'static Gpu,
 }
@@ -100,6 +107,7 @@ impl Run<'_> {
         if let Some(own) = &own {
             print(format_args!("ranks of the config: {own}\n"))?;
         }
+        let compared = self.evaluated(&compression)?;
         let limits = compression.limits(budgets, &dense);
         let chosen = match limits.is_empty() {
             true => None,
@@ -123,8 +131,15 @@ impl Run<'_> {
         let report = match &args.report {
             Some(_) => {
                 let choice = chosen.as_ref().unwrap_or(&dense);
-                let layers = compression.layer_reports(choice).map_err(planned)?;
-                let (chosen, own) = (chosen.as_ref(), own.as_ref());
+                let layers = compression.layer_reports(choice, &compared);
+                let layers = layers.map_err(planned)?;
+                let found = Found {
+                    frontier: &frontier,
+                    dense: &dense,
+                    chosen: chosen.as_ref(),
+                    own: own.as_ref(),
+                    compared: &compared,
+                };
                 Some(self.report(Report {
                     network: self.network.name.clone(),
                     gpu: self.gpu.name,
@@ -133,7 +148,8 @@ impl Run<'_> {
                     criterion: self.losses.criterion().to_owned(),
                     weights: self.losses_name(),
                     step: args.step.get(),
-                    series: compression.series(&frontier, &dense, chosen, own, args.theta),
+                    compared: compared.iter().map(|other| other.name.clone()).collect(),
+                    series: compression.series(found, args.theta),
                     layers,
                 })?)
             }
@@ -141,6 +157,22 @@ impl Run<'_> {
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
+    }
+
+    /// The other configs, printed.
+    fn evaluated(&self, compression: &Compression) -> Result<Vec<Compared>, Failure> {
+        let mut found = Vec::new();
+        for ((name, network), path) in self.compared.iter().zip(&self.args.compare) {
+            let choice = compression.evaluated(network);
+            let choice = choice.map_err(|errors| Failure::in_file(path, &errors))?;
+            print(format_args!("{name}: {choice}\n"))?;
+            found.push(Compared {
+                name: name.clone(),
+                network: network.clone(),
+                choice,
+            });
+        }
+        Ok(found)
     }
 
     /// The frontier, printed as it is found.
@@ -215,24 +247,43 @@ fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
     Ok(targets.gpus()[0])
 }
 
-fn network(args: &CompressArgs) -> Result<(Network, Source), Failure> {
+/// The configs to compare with, named by their files.
+fn compared(args: &CompressArgs, network: &Network) -> Result<Vec<(String, Network)>, Failure> {
+    let mut found = Vec::new();
+    for path in &args.compare {
+        let (other, _) = self::network(args, path)?;
+        if let Some(problem) = incomparable(network, &other) {
+            return Err(Failure::in_file(path, &[problem]));
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        found.push((name.into_owned(), other));
+    }
+    Ok(found)
+}
+
+fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
         input: args.input,
         batch: args.batch,
         precision: args.precision,
         ..Overrides::default()
     };
-    let (config, source) = load(&args.config, &overrides)?;
+    let (config, source) = load(path, &overrides)?;
     let Config::Network(network) = config else {
         return Err(Failure::Input(format!(
             "{}: a layer set has no weights to compress; give the config of a network",
-            args.config.display()
+            path.display()
         )));
     };
     Ok((network, source))
 }
 
-fn losses(args: &CompressArgs, network: &Network, source: Source) -> Result<LossTable, Failure> {
+fn losses(
+    args: &CompressArgs,
+    network: &Network,
+    others: &[&Network],
+    source: Source,
+) -> Result<LossTable, Failure> {
     if let Some(path) = &args.sensitivity {
         let text =
             std::fs::read_to_string(path).map_err(|error| Failure::in_file(path, &[error]))?;
@@ -251,9 +302,13 @@ fn losses(args: &CompressArgs, network: &Network, source: Source) -> Result<Loss
     };
     let progress = |layer: &str| note(format_args!("factorising {layer}"));
     let scope = scope(args);
-    let has_forms = |op| scope.has_forms(network, op) || has_ranks(network, op);
+    let has_forms = |op| {
+        let mut known = others.iter().chain([&network]);
+        scope.has_forms(network, op) || known.any(|network| has_ranks(network, op))
+    };
     LossTable::new(
         network,
+        others,
         &checkpoint,
         args.criterion,
         args.step.get(),

@@ -74,7 +74,7 @@ impl TuckerGrid {
         shape: &ConvShape,
         norm: &Norm,
         step: u32,
-        also: Option<[u32; 2]>,
+        also: &[[u32; 2]],
     ) -> Result<Self, NoConvergence> {
         let [n, c, r, s] = shape.weight().map(|size| size as usize);
         let taps = r * s;
@@ -82,7 +82,7 @@ impl TuckerGrid {
         let core = Core::new(&full, norm, [n, c, taps]);
         let [d1s, d2s] = [(shape.c, 0), (shape.n, 1)].map(|(channels, index)| {
             let mut all = ranks(channels, step);
-            all.extend(also.map(|ranks| ranks[index]));
+            all.extend(also.iter().map(|ranks| ranks[index]));
             all.sort_unstable();
             all.dedup();
             all
@@ -337,7 +337,7 @@ mod tests {
                 output: values(n).into_iter().map(|v| 3.0 * v * v + 0.01).collect(),
             };
             for norm in [&norm, &Norm::relative(&weight, [c, n])] {
-                let grid = TuckerGrid::new(&weight, &shape, norm, step, Some([1, n])).unwrap();
+                let grid = TuckerGrid::new(&weight, &shape, norm, step, &[[1, n]]).unwrap();
                 for d1 in ranks(c, step) {
                     for d2 in ranks(n, step) {
                         let sizes = [n, c, r, s].map(|size| size as usize);

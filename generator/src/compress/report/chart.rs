@@ -7,13 +7,22 @@ use serde::Serialize;
 pub(super) const WIDTH: f64 = 640.0;
 pub(super) const HEIGHT: f64 = 360.0;
 pub(super) const MARGIN: f64 = 56.0;
+/// Names in a row of the legend, and the distance of its rows.
+const LEGEND_COLUMNS: usize = 4;
+const LEGEND_ROW: f64 = 20.0;
+/// Colours of the page's style.
+const COLOURS: usize = 10;
 
 /// The chart as a template draws it.
 #[derive(Debug, Serialize)]
 pub(super) struct Chart {
     pub width: f64,
     pub height: f64,
+    /// With the legend.
+    pub whole_height: f64,
     pub margin: f64,
+    /// Number of colours.
+    pub colours: usize,
     pub x_ticks: Vec<Tick>,
     pub y_ticks: Vec<Tick>,
     pub series: Vec<DrawnSeries>,
@@ -29,7 +38,12 @@ pub(super) struct Tick {
 /// Points of one kind.
 #[derive(Debug, Serialize)]
 pub(super) struct DrawnSeries {
-    pub name: &'static str,
+    pub name: String,
+    /// Index of its colour.
+    pub colour: usize,
+    /// Centre of its mark in the legend.
+    pub legend_x: f64,
+    pub legend_y: f64,
     /// The points as the `points` of a polyline.
     pub line: String,
     pub points: Vec<DrawnPoint>,
@@ -50,7 +64,15 @@ impl Chart {
         let least_us = points().map(|point| point.us).fold(f64::INFINITY, f64::min);
         let x = Axis::new(least_us, most(|point| point.us), WIDTH);
         let y = Axis::new(0.0, most(|point| point.loss), HEIGHT);
-        let drawn = series.iter().map(|series| {
+        let legend = |index: usize| {
+            let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);
+            let width = WIDTH / LEGEND_COLUMNS as f64;
+            let x = MARGIN + 10.0 + column as f64 * width;
+            [x, HEIGHT + MARGIN + 10.0 + row as f64 * LEGEND_ROW].map(rounded)
+        };
+        let rows = series.len().div_ceil(LEGEND_COLUMNS);
+        let drawn = series.iter().enumerate().map(|(index, series)| {
+            let [legend_x, legend_y] = legend(index);
             let points = series.points.iter().map(|point| DrawnPoint {
                 x: rounded(MARGIN + x.at(point.us)),
                 y: rounded(HEIGHT - y.at(point.loss)),
@@ -66,7 +88,10 @@ impl Chart {
             let points: Vec<DrawnPoint> = points.collect();
             let line: Vec<_> = points.iter().map(|p| format!("{},{}", p.x, p.y)).collect();
             DrawnSeries {
-                name: series.name,
+                name: series.name.clone(),
+                colour: index % COLOURS,
+                legend_x,
+                legend_y,
                 line: line.join(" "),
                 points,
             }
@@ -74,7 +99,9 @@ impl Chart {
         Self {
             width: WIDTH + 2.0 * MARGIN,
             height: HEIGHT + MARGIN,
+            whole_height: HEIGHT + MARGIN + LEGEND_ROW * rows as f64,
             margin: MARGIN,
+            colours: COLOURS,
             x_ticks: x.ticks(|at| MARGIN + at),
             y_ticks: y.ticks(|at| HEIGHT - at),
             series: drawn.collect(),

@@ -14,6 +14,7 @@ struct Row {
     us: String,
     flops: String,
     loss: String,
+    compared: Vec<String>,
     why_dense: String,
 }
 
@@ -39,6 +40,7 @@ pub fn page(report: &Report) -> Result<String, tera::Error> {
             us: format!("{:.2}", layer.us),
             flops: format!("{dense:.1} → {chosen:.1}"),
             loss: format!("{:.4}", layer.loss),
+            compared: layer.compared.clone(),
             why_dense: layer.why_dense.clone().unwrap_or_default(),
         }
     });
