@@ -140,11 +140,11 @@ fn a_report_has_all_series_and_layers() {
     let names: Vec<_> = series.iter().map(|s| s["name"].as_str().unwrap()).collect();
     let expected = [
         "optimal",
-        "dense",
-        "chosen",
         "tdc",
         "uniform",
+        "dense",
         "ranks of the config",
+        "chosen",
     ];
     assert_eq!(names, expected);
     let layers = json["layers"].as_array().unwrap();
