@@ -158,7 +158,7 @@ impl LossTable {
         })
     }
 
-    /// The losses of a file, as [the schema](sensitivity) says.
+    /// The losses of a file; docs/how-to/compress.md has its schema.
     ///
     /// # Errors
     /// All that is wrong with the file.
