@@ -724,6 +724,33 @@ fn other_units() -> Vec<PlannedUnit> {
                 out: [4, 5],
             });
             requests.push((problem, "pool", None));
+            // One window for each row, larger than a row.
+            let problem = Problem::Pool(PoolProblem {
+                kind,
+                x,
+                kernel: [1, 11],
+                stride: [1, 3],
+                padding: Padding::default(),
+                dilation: [1, 1],
+                out: [7, 1],
+            });
+            requests.push((problem, "pool", None));
+            // Steps of two and three on 7x9, as much padding as the window allows, a last column of windows of which part is beyond it.
+            let problem = Problem::Pool(PoolProblem {
+                kind,
+                x,
+                kernel: [2, 3],
+                stride: [1, 2],
+                padding: Padding {
+                    top: 2,
+                    left: 6,
+                    bottom: 1,
+                    right: 1,
+                },
+                dilation: [2, 3],
+                out: [8, 6],
+            });
+            requests.push((problem, "pool", None));
         }
         let eps = ActivationParameter::new(1e-6);
         for norm in [ChannelNorm::Softmax, ChannelNorm::LayerNorm { eps }] {

@@ -786,7 +786,7 @@ impl NetworkBuilder {
                 }
             }
         };
-        self.check_window(index, x, options.kernel, options.dilation, padding)?;
+        self.check_window(index, x, options.kernel, options.dilation, padding, [0; 2])?;
         let shape = ConvShape {
             batch: x.batch,
             c: x.c,
@@ -823,19 +823,28 @@ impl NetworkBuilder {
             return None;
         }
         let pad = options.pad;
-        for (pixels, window) in [
-            (pad.top.max(pad.bottom), options.kernel[0]),
-            (pad.left.max(pad.right), options.kernel[1]),
+        for (axis, size, pixels) in [
+            (0, x.h, pad.top.max(pad.bottom)),
+            (1, x.w, pad.left.max(pad.right)),
         ] {
-            if pixels > window / 2 {
+            let (window, dilation) = (options.kernel[axis], options.dilation[axis]);
+            let reach = u64::from(dilation) * u64::from(window - 1) + 1;
+            // Windows begin within the image or before it. Of the latter the first element that is not before the image is one of its first
+            // `dilation` pixels.
+            if u64::from(pixels) >= reach || pixels > 0 && dilation > size {
                 self.error(
                     SpecLocation::Key(index, "pad"),
-                    format!("{pixels} pixels of padding for a window of {window}"),
-                    "a pool's padding is at most half its window, or a window could hold nothing else",
+                    format!("{pixels} pixels of padding for a window that spans {reach}, in steps of {dilation}, on {size}"),
+                    "use less padding or dilation, or a window could hold nothing else",
                 );
             }
         }
-        self.check_window(index, x, options.kernel, options.dilation, pad)?;
+        // Rounded up, the only window may reach further than the image.
+        let overhang = match options.ceil_mode {
+            true => options.stride.map(|stride| stride - 1),
+            false => [0; 2],
+        };
+        self.check_window(index, x, options.kernel, options.dilation, pad, overhang)?;
         let rows = pooled_size(
             x.h,
             [pad.top, pad.bottom],
@@ -877,7 +886,8 @@ impl NetworkBuilder {
         Some(())
     }
 
-    /// Checks that a window with its dilation fits into the padded input, and that the padded sizes are in range.
+    /// Checks that a window with its dilation fits into the padded input, beyond which it may reach by `overhang`, and that the padded
+    /// sizes are in range.
     fn check_window(
         &mut self,
         index: usize,
@@ -885,12 +895,14 @@ impl NetworkBuilder {
         kernel: [u32; 2],
         dilation: [u32; 2],
         pad: Padding,
+        overhang: [u32; 2],
     ) -> Option<()> {
         let axes = [
-            (x.h, [pad.top, pad.bottom], kernel[0], dilation[0], "height"),
-            (x.w, [pad.left, pad.right], kernel[1], dilation[1], "width"),
+            (0, x.h, [pad.top, pad.bottom], "height"),
+            (1, x.w, [pad.left, pad.right], "width"),
         ];
-        for (size, pads, window, dilation, what) in axes {
+        for (axis, size, pads, what) in axes {
+            let (window, dilation) = (kernel[axis], dilation[axis]);
             let padded = u64::from(size) + pads.iter().map(|&p| u64::from(p)).sum::<u64>();
             let reach = u64::from(dilation) * u64::from(window - 1) + 1;
             if padded > MAX_ELEMENTS {
@@ -901,7 +913,7 @@ impl NetworkBuilder {
                 );
                 return None;
             }
-            if reach > padded {
+            if reach > (padded + u64::from(overhang[axis])).min(MAX_ELEMENTS) {
                 self.error(
                     SpecLocation::Key(index, "kernel"),
                     format!("the window spans {reach} pixels, the padded {what} is {padded}"),
@@ -936,7 +948,8 @@ fn pooled_size(
     ceil: bool,
 ) -> u32 {
     let padded = u64::from(size) + u64::from(pad[0]) + u64::from(pad[1]);
-    let room = padded - (u64::from(dilation) * u64::from(window - 1) + 1);
+    let reach = u64::from(dilation) * u64::from(window - 1) + 1;
+    let room = padded.saturating_sub(reach);
     let stride = u64::from(stride);
     let mut count = if ceil {
         room.div_ceil(stride) + 1

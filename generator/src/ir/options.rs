@@ -130,7 +130,7 @@ pub struct PoolOptions {
     pub stride: [u32; 2],
     /// Padding: of minus infinity for a maximum, of zeros for an average.
     pub pad: Padding,
-    /// Step between the window's elements (maximum only).
+    /// Step between the window's elements.
     pub dilation: [u32; 2],
     /// Round the output size up instead of down.
     pub ceil_mode: bool,

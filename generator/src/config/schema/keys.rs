@@ -559,7 +559,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Dilation,
-        of!(Op(NetworkOp::MaxPool)),
+        of!(Op(NetworkOp::MaxPool | NetworkOp::AvgPool)),
         PAIR,
         "1",
         "step between the elements of a window",

@@ -1432,6 +1432,44 @@ fn batch_norms_in_training_are_refused() {
 }
 
 #[test]
+fn pools_have_all_attributes() {
+    let pool = |op: &str, attributes: &[Attribute]| {
+        let nodes = vec![with(node(op, &["x"], "y"), attributes)];
+        import(nodes, Vec::new()).map(|imported| match imported.network.ops[1].kind {
+            OpKind::Pool(pool) => (pool.padding, pool.dilation, pool.out),
+            ref other => panic!("{other:?}"),
+        })
+    };
+    // As much padding as leaves a pixel of 9x7 in each window, and steps between the elements of a mean.
+    let attributes = [
+        ints("kernel_shape", &[2, 3]),
+        ints("pads", &[2, 5, 0, 1]),
+        ints("dilations", &[2, 3]),
+        int("count_include_pad", 1),
+    ];
+    let padding = Padding {
+        top: 2,
+        left: 5,
+        bottom: 0,
+        right: 1,
+    };
+    let expected = (padding, [2, 3], [9 + 2 - 2, 7 + 6 - 6]);
+    assert_eq!(pool("AveragePool", &attributes).unwrap(), expected);
+    assert_eq!(pool("MaxPool", &attributes[..3]).unwrap(), expected);
+    // A window that is larger than the image.
+    let large = |ceil_mode| {
+        let attributes = [
+            ints("kernel_shape", &[11, 7]),
+            ints("strides", &[3, 1]),
+            int("ceil_mode", ceil_mode),
+        ];
+        pool("AveragePool", &attributes).map(|(_, _, out)| out)
+    };
+    assert_eq!(large(1), Ok([1, 1]));
+    assert!(large(0).unwrap_err().contains("the window spans 11 pixels"));
+}
+
+#[test]
 fn last_windows_in_the_padding_are_left_out() {
     let pool = |op: &str, attributes: &[Attribute]| {
         let nodes = vec![with(node(op, &["x"], "y"), attributes)];

@@ -42,11 +42,12 @@ impl PoolProblem {
         let pad = self.padding;
         let whole = |size: u32, pads: u32, axis: usize| {
             let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
-            (size + pads - reach) / self.stride[axis] + 1
+            let steps = (size + pads).checked_sub(reach)?;
+            Some(steps / self.stride[axis] + 1)
         };
         let rows = whole(self.x.h, pad.top + pad.bottom, 0);
         let columns = whole(self.x.w, pad.left + pad.right, 1);
-        self.out != [rows, columns]
+        self.out.map(Some) != [rows, columns]
     }
 }
 
@@ -65,7 +66,8 @@ impl ProblemKind for PoolProblem {
     }
 
     fn flops(&self) -> u64 {
-        self.output().shape.len() * u64::from(self.kernel[0]) * u64::from(self.kernel[1])
+        let window = u64::from(self.kernel[0]) * u64::from(self.kernel[1]);
+        self.output().shape.len().saturating_mul(window)
     }
 
     fn label(&self) -> String {

@@ -87,10 +87,10 @@ impl Window {
         Self { pads, ..*self }
     }
 
-    /// Whether the padding is at most half the window, so that a pool has pixels in each of its windows.
+    /// Whether the padding is less than the window, without dilation, so that a pool has pixels in each of its windows.
     pub(super) fn has_pixels_everywhere(&self) -> bool {
         let mut pads = self.pads.iter().enumerate();
-        pads.all(|(side, &pad)| pad <= self.kernel[side % 2] / 2)
+        self.dilation == [1, 1] && pads.all(|(side, &pad)| pad < self.kernel[side % 2])
     }
 
     pub(super) fn padding(&self) -> Padding {

@@ -34,20 +34,17 @@ impl Converter<'_> {
         if is_max {
             // Of the indices, which are the second output.
             attributes.expect_int("storage_order", 0);
-        } else if window.dilation != [1, 1] {
-            return Err(unsupported("an average with dilation is not supported"));
         }
         // A maximum over numbers that are not negative does not change. An average counts the zeros.
         let may_fold = match is_max {
-            // With dilation a window may have nothing but padding, of which the maximum is not 0 but minus infinity.
-            true => self.is_never_negative(op) && window.dilation == [1, 1],
+            true => self.is_never_negative(op),
             false => count_include_pad || window.pads == [0; 4],
         };
         let folded = window.with_more_padding(outer_pads);
         let out = |window: &Window, image: [u32; 2]| {
             [0, 1].map(|axis| output_size(window, image[axis], axis, ceil_mode))
         };
-        // Windows of a pool begin within the image or the padding before it.
+        // Windows of a pool begin within the image or the padding before it, and are not all padding.
         let is_same = out(&window, image) == out(&folded, [x.h, x.w]);
         if outer_pads != [0; 4] && !(may_fold && is_same && folded.has_pixels_everywhere()) {
             self.materialize(first(inputs)?).ok_or(Problem::Reported)?;
@@ -133,7 +130,10 @@ fn output_size(window: &Window, image: u32, axis: usize, ceil_mode: bool) -> Opt
     let reach =
         u64::from(window.dilation[axis]) * u64::from(window.kernel[axis].checked_sub(1)?) + 1;
     let padded = u64::from(image) + u64::from(window.pads[axis]) + u64::from(window.pads[axis + 2]);
-    let steps = padded.checked_sub(reach)?;
+    let steps = match ceil_mode {
+        true => padded.saturating_sub(reach),
+        false => padded.checked_sub(reach)?,
+    };
     let stride = u64::from(window.stride[axis]);
     let steps = match (stride, ceil_mode) {
         (0, _) => return None,
