@@ -301,8 +301,9 @@ impl RandomNetworkBuilder {
             }
             9 => {
                 let [eps, half, two] = [1e-3, 0.5, 2.0].map(ActivationParameter::new);
-                let norm = match self.random.below(3) {
+                let norm = match self.random.below(4) {
                     0 => OpOptions::ChannelNorm(ChannelNorm::Softmax),
+                    2 => OpOptions::ChannelNorm(ChannelNorm::L2 { eps }),
                     1 => OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }),
                     _ => OpOptions::Lrn(Lrn {
                         size: 4,

@@ -753,7 +753,17 @@ fn other_units() -> Vec<PlannedUnit> {
             requests.push((problem, "pool", None));
         }
         let eps = ActivationParameter::new(1e-6);
-        for norm in [ChannelNorm::Softmax, ChannelNorm::LayerNorm { eps }] {
+        let l2 = |eps| ChannelNorm::L2 {
+            eps: ActivationParameter::new(eps),
+        };
+        // One that some pixels have less than, and one that none has.
+        let norms = [
+            ChannelNorm::Softmax,
+            ChannelNorm::LayerNorm { eps },
+            l2(1.0),
+            l2(ChannelNorm::MIN_EPS),
+        ];
+        for norm in norms {
             for (c, h, w) in [(5, 7, 9), (131, 1, 1), (1000, 1, 1), (37, 3, 3)] {
                 let x = TensorShape::new(batch, c, h, w);
                 let problem = Problem::ChannelNorm(ChannelNormProblem { norm, x });

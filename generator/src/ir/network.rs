@@ -534,7 +534,10 @@ impl NetworkBuilder {
             OpOptions::Pad(options) => self.pad(index, x, &options)?,
             OpOptions::Resize(options) => self.resize(index, x, &options)?,
             OpOptions::Lrn(lrn) => self.lrn(index, x, lrn)?,
-            OpOptions::ChannelNorm(norm) => (OpKind::ChannelNorm(norm), x),
+            OpOptions::ChannelNorm(norm) => {
+                self.check_norm(index, norm)?;
+                (OpKind::ChannelNorm(norm), x)
+            }
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
                     self.error(
@@ -666,6 +669,23 @@ impl NetworkBuilder {
             }
         }
         (self.errors.len() == before).then_some((OpKind::Lrn(lrn), x))
+    }
+
+    fn check_norm(&mut self, index: usize, norm: ChannelNorm) -> Option<()> {
+        if let ChannelNorm::L2 { eps } = norm
+            && !(ChannelNorm::MIN_EPS..f32::INFINITY).contains(&eps.get())
+        {
+            self.error(
+                SpecLocation::Key(index, "eps"),
+                format!("`eps` is {}", eps.get()),
+                format!(
+                    "it must be a number from {:e}, so that it can be divided by",
+                    ChannelNorm::MIN_EPS
+                ),
+            );
+            return None;
+        }
+        Some(())
     }
 
     fn pad(

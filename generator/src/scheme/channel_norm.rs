@@ -37,6 +37,7 @@ struct ChannelNormContext {
     batched: bool,
     checks_pixel: bool,
     softmax: bool,
+    l2: bool,
     /// As a literal.
     eps: String,
 }
@@ -47,7 +48,7 @@ impl Scheme for ChannelNorm {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("softmax and layer norm over the channels of each pixel")
+        SchemeInfo::own("softmax, layer norm and L2 norm over the channels of each pixel")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -89,8 +90,12 @@ impl Scheme for ChannelNorm {
         args.push(Arg::Y);
         args.extend(batch_stride_args(p.x.batch, false));
         let eps = match p.norm {
-            Norm::LayerNorm { eps } => format!("{:e}f", eps.get()),
+            Norm::LayerNorm { eps } | Norm::L2 { eps } => format!("{:e}f", eps.get()),
             Norm::Softmax => String::new(),
+        };
+        let passes = match p.norm {
+            Norm::Softmax | Norm::LayerNorm { .. } => 3.0,
+            Norm::L2 { .. } => 2.0,
         };
         // A load moves a sector of eight floats, of which a block uses its pixels.
         let waste = f64::from(8 / tp.min(8)).min(p.x.pixels() as f64);
@@ -108,6 +113,7 @@ impl Scheme for ChannelNorm {
                     batched: p.x.batch > 1,
                     checks_pixel: !all_pixels.is_multiple_of(u64::from(tp)),
                     softmax: p.norm == Norm::Softmax,
+                    l2: matches!(p.norm, Norm::L2 { .. }),
                     eps,
                 }),
                 grid: [blocks as u32, 1, 1],
@@ -126,8 +132,8 @@ impl Scheme for ChannelNorm {
                     fma_fraction: 0.1,
                     l2_bytes: waste * problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    // Three passes over the channels, four loads at a time.
-                    l2_round_trips: 2.0 + 3.0 * f64::from(p.x.c.div_ceil(threads_k)) / 4.0,
+                    // Passes over the channels, four loads at a time.
+                    l2_round_trips: 2.0 + passes * f64::from(p.x.c.div_ceil(threads_k)) / 4.0,
                     ..KernelWork::default()
                 },
             }],

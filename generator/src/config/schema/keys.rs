@@ -585,6 +585,13 @@ pub static ROWS: &[Row] = &[
         "1e-5",
         "added to the variance",
     ),
+    Row::new(
+        Key::Eps,
+        of!(Op(NetworkOp::L2Norm)),
+        "positive number",
+        "1e-12",
+        "least norm",
+    ),
     // Local response normalisation.
     Row::new(
         Key::Size,

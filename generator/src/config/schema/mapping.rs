@@ -94,6 +94,7 @@ enum_with_rows! {
             "layer_norm",
             "layer norm over the channels of each pixel, with the tensors `<name>.weight` and `<name>.bias`",
         ),
+        L2Norm = op("l2_norm", "channels of each pixel over their L2 norm, as PyTorch's `normalize`"),
         Lrn = op(
             "lrn",
             "local response normalisation: x / (k + alpha / size * sum of the squares of `size` neighbouring channels)^beta",

@@ -157,6 +157,10 @@ fn options(
             let eps = ActivationParameter::new(eps? as f32);
             Some(OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }))
         }
+        NetworkOp::L2Norm => {
+            let eps = number(Key::Eps, ChannelNorm::DEFAULT_L2_EPS, fields, report)?;
+            Some(OpOptions::ChannelNorm(ChannelNorm::L2 { eps }))
+        }
         NetworkOp::Lrn => lrn(fields, report).map(OpOptions::Lrn),
         NetworkOp::Pad => pad(fields, report).map(OpOptions::Pad),
         NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),

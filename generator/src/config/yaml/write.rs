@@ -125,6 +125,10 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             let default = eps.get() == BatchNorm::DEFAULT_EPS as f32;
             all.unless(default, Key::Eps, eps.get());
         }
+        OpKind::ChannelNorm(ChannelNorm::L2 { eps }) => {
+            let default = eps.get() == ChannelNorm::DEFAULT_L2_EPS;
+            all.unless(default, Key::Eps, eps.get());
+        }
         OpKind::ChannelNorm(ChannelNorm::Softmax) => {}
         OpKind::Lrn(lrn) => {
             all.always(Key::Size, lrn.size);
@@ -184,6 +188,7 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::Pad(_) => NetworkOp::Pad,
         OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
+        OpKind::ChannelNorm(ChannelNorm::L2 { .. }) => NetworkOp::L2Norm,
         OpKind::Lrn(_) => NetworkOp::Lrn,
         OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,

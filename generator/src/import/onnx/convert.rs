@@ -10,6 +10,7 @@ mod channels_last;
 mod constants;
 mod convolution;
 mod functions;
+mod l2_norm;
 mod linear;
 mod lrn;
 mod outputs;
@@ -59,6 +60,12 @@ enum Value {
         groups: usize,
         /// Whether the axes of groups and of channels were swapped.
         is_swapped: bool,
+        dims: Vec<usize>,
+    },
+    /// The L2 norm of the channels of the value `of`, at least `least`.
+    Norm {
+        of: ValueId,
+        least: f64,
         dims: Vec<usize>,
     },
     /// The value `of` with zeros around its images.
@@ -348,6 +355,9 @@ impl<'g> Converter<'g> {
                 )),
             };
         }
+        if let Some(value) = self.after_norm(index, inputs, &constants, attributes)? {
+            return Ok(value);
+        }
         if let Some(kind) = Elementwise::of(op, &constants, attributes) {
             let kind = kind.map_err(unsupported)?;
             // Operator set 6: the axis of the second operand's first axis.
@@ -364,6 +374,8 @@ impl<'g> Converter<'g> {
                 None => self.matrix_product(index, inputs),
             },
             "LayerNormalization" => self.layer_norm(index, inputs, attributes),
+            "LpNormalization" => self.lp_normalization(index, inputs, attributes),
+            "ReduceL2" => self.reduce_l2(inputs, attributes),
             "LRN" => self.lrn(index, inputs, attributes),
             "Softmax" => self.softmax(index, inputs, attributes),
             "MaxPool" | "AveragePool" => self.pool(index, inputs, attributes),
@@ -433,9 +445,10 @@ impl<'g> Converter<'g> {
         match &self.values[id] {
             Value::Failed => Vec::new(),
             Value::Constant(tensor) => tensor.dims.clone(),
-            Value::Op { dims, .. } | Value::Padded { dims, .. } | Value::Grouped { dims, .. } => {
-                dims.clone()
-            }
+            Value::Op { dims, .. }
+            | Value::Norm { dims, .. }
+            | Value::Padded { dims, .. }
+            | Value::Grouped { dims, .. } => dims.clone(),
             Value::ChannelsLast { op } => {
                 let y = self.shapes[*op];
                 [y.batch, y.h, y.w, y.c].map(|size| size as usize).to_vec()

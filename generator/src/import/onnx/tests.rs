@@ -8,8 +8,8 @@ use super::message::{attribute_kind, data_type};
 use super::{Imported, parse};
 use crate::config::Overrides;
 use crate::ir::{
-    Activation, ActivationParameter, Coordinates, Interpolation, OpKind, PadMode, PoolKind,
-    Rounding,
+    Activation, ActivationParameter, ChannelNorm, Coordinates, Interpolation, OpKind, PadMode,
+    PoolKind, Rounding,
 };
 use prost::Message as _;
 use std::path::Path;
@@ -1856,6 +1856,105 @@ fn prelu_has_a_slope_for_each_channel() {
     let imported = import(nodes, vec![tensor("s", &[6])]).unwrap();
     assert_eq!(imported.network.ops[1].kind, OpKind::PRelu);
     assert_eq!(imported.tensors["b.weight"].dims, [6]);
+}
+
+#[test]
+fn channels_are_divided_by_their_norm() {
+    let eps_of = |imported: Imported| match imported.network.ops[1].kind {
+        OpKind::ChannelNorm(ChannelNorm::L2 { eps }) => eps.get(),
+        ref other => panic!("{other:?}"),
+    };
+    let lp = |attributes: &[Attribute]| {
+        let nodes = vec![with(node("LpNormalization", &["x"], "y"), attributes)];
+        import(nodes, Vec::new())
+    };
+    for axis in [1, -3] {
+        let imported = lp(&[int("axis", axis), int("p", 2)]).unwrap();
+        assert_eq!(eps_of(imported), ChannelNorm::MIN_EPS);
+    }
+    for (attributes, part) in [
+        (&[int("axis", 1), int("p", 1)][..], "`p` = 1"),
+        (&[], "along axis -1"),
+        (&[int("axis", 5)], "along axis 5"),
+    ] {
+        let error = lp(attributes).unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // As PyTorch's exporters spell it, the second time without Expand and with Max.
+    let constants = || {
+        vec![
+            scalar("eps", 0.5),
+            list("axes", &[1]),
+            list("rows", &[2]),
+            list("both", &[1, 2]),
+            list("wide", &[1, 2, 6, 9, 7]),
+        ]
+    };
+    let spelled = |norm: Node, least: Node, divisor: &str| {
+        let nodes = vec![
+            norm,
+            least,
+            node("Shape", &["x"], "shape"),
+            node("Expand", &["least", "shape"], "expanded"),
+            node("Div", &["x", divisor], "y"),
+        ];
+        import(nodes, constants())
+    };
+    let clip = || node("Clip", &["norm", "eps"], "least");
+    let attribute = || with(node("ReduceL2", &["x"], "norm"), &[ints("axes", &[-3])]);
+    assert_eq!(
+        eps_of(spelled(attribute(), clip(), "expanded").unwrap()),
+        0.5
+    );
+    let by_input = || node("ReduceL2", &["x", "axes"], "norm");
+    let max = node("Max", &["eps", "norm"], "least");
+    assert_eq!(eps_of(spelled(by_input(), max, "least").unwrap()), 0.5);
+    let none = eps_of(spelled(by_input(), clip(), "norm").unwrap());
+    assert_eq!(none, ChannelNorm::MIN_EPS);
+    let without_axis = with(by_input(), &[int("keepdims", 0)]);
+    for (norm, least, part) in [
+        (
+            node("ReduceL2", &["x", "rows"], "norm"),
+            clip(),
+            "along axis 2",
+        ),
+        (
+            node("ReduceL2", &["x", "both"], "norm"),
+            clip(),
+            "the axes [1, 2]",
+        ),
+        (node("ReduceL2", &["x"], "norm"), clip(), "the axes []"),
+        (without_axis, clip(), "`keepdims` = 0"),
+        (
+            by_input(),
+            node("Relu", &["norm"], "least"),
+            "a norm is supported only",
+        ),
+        (
+            by_input(),
+            node("Clip", &["norm", "eps", "eps"], "least"),
+            "a norm is supported only",
+        ),
+        (
+            by_input(),
+            node("Expand", &["norm", "wide"], "least"),
+            "the expansion of a norm",
+        ),
+    ] {
+        let error = spelled(norm, least, "expanded").unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // Divided by another's norm, and read as it is.
+    let nodes = vec![
+        node("Sigmoid", &["x"], "other"),
+        by_input(),
+        node("Div", &["other", "norm"], "y"),
+    ];
+    let error = import(nodes, constants()).unwrap_err();
+    assert!(error.contains("a norm is supported only"), "{error}");
+    let nodes = vec![node("ReduceL2", &["x", "axes"], "y")];
+    let error = import(nodes, constants()).unwrap_err();
+    assert!(error.contains("a norm is supported only"), "{error}");
 }
 
 #[test]

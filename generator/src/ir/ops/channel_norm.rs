@@ -15,6 +15,19 @@ pub enum ChannelNorm {
         /// Added to the variance.
         eps: ActivationParameter,
     },
+    /// `x[c] / max(norm, eps)`, with the square root of the sum of all squares as the norm.
+    L2 {
+        /// The least norm, at least [`MIN_EPS`](Self::MIN_EPS).
+        eps: ActivationParameter,
+    },
+}
+
+impl ChannelNorm {
+    /// PyTorch's default of the least norm.
+    pub const DEFAULT_L2_EPS: f32 = 1e-12;
+
+    /// The least `eps` of an L2 norm: its reciprocal is finite.
+    pub const MIN_EPS: f32 = f32::MIN_POSITIVE;
 }
 
 /// A normalisation over the channels of each pixel.
@@ -38,7 +51,7 @@ impl ProblemKind for ChannelNormProblem {
     fn scale_shift_channels(&self) -> u32 {
         match self.norm {
             ChannelNorm::LayerNorm { .. } => self.x.c,
-            ChannelNorm::Softmax => 0,
+            ChannelNorm::Softmax | ChannelNorm::L2 { .. } => 0,
         }
     }
 
@@ -48,7 +61,11 @@ impl ProblemKind for ChannelNormProblem {
 
     fn flops(&self) -> u64 {
         // Each pass reads every element.
-        3 * self.x.len()
+        let passes = match self.norm {
+            ChannelNorm::Softmax | ChannelNorm::LayerNorm { .. } => 3,
+            ChannelNorm::L2 { .. } => 2,
+        };
+        passes * self.x.len()
     }
 
     fn label(&self) -> String {
@@ -57,6 +74,7 @@ impl ProblemKind for ChannelNormProblem {
             ChannelNorm::LayerNorm { eps } => {
                 format!("layernorm{}", label::number_label(eps.get()))
             }
+            ChannelNorm::L2 { eps } => format!("l2norm{}", label::number_label(eps.get())),
         };
         kind + &label::sizes(self.x)
     }
@@ -67,6 +85,10 @@ impl ProblemKind for ChannelNormProblem {
             ChannelNorm::LayerNorm { eps } => {
                 let eps = eps.get();
                 format!("Layer norm over the channels of each pixel, eps {eps}")
+            }
+            ChannelNorm::L2 { eps } => {
+                let eps = eps.get();
+                format!("Channels of each pixel over their L2 norm, which is at least {eps}")
             }
         }
     }
@@ -81,7 +103,7 @@ impl ProblemKind for ChannelNormProblem {
 
         let y = channel_norm_reference(self, inputs.x);
         match self.norm {
-            ChannelNorm::Softmax => y,
+            ChannelNorm::Softmax | ChannelNorm::L2 { .. } => y,
             ChannelNorm::LayerNorm { .. } => scale_shift(self.x, &y, inputs.scale, inputs.shift),
         }
     }
@@ -103,6 +125,11 @@ pub fn channel_norm_reference(p: &ChannelNormProblem, x: &[f64]) -> Vec<f64> {
                     let powers: Vec<f64> = powers.collect();
                     let sum: f64 = powers.iter().sum();
                     powers.iter().map(|power| power / sum).collect()
+                }
+                ChannelNorm::L2 { eps } => {
+                    let squares: f64 = values.iter().map(|value| value * value).sum();
+                    let norm = squares.sqrt().max(f64::from(eps.get()));
+                    values.iter().map(|value| value / norm).collect()
                 }
                 ChannelNorm::LayerNorm { eps } => {
                     let count = channels as f64;

@@ -48,6 +48,10 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             lrn: lrn(kind)?,
             x: words.sizes()?,
         }),
+        _ if kind.starts_with("l2norm") => Problem::ChannelNorm(ChannelNormProblem {
+            norm: l2_norm(kind)?,
+            x: words.sizes()?,
+        }),
         _ if kind.starts_with("pad") => words.pad(pad_mode(kind)?)?,
         _ => match kind.strip_prefix("layernorm") {
             Some(eps) => Problem::ChannelNorm(ChannelNormProblem {
@@ -90,6 +94,13 @@ fn pad_mode(kind: &str) -> Option<PadMode> {
             Some(PadMode::Constant(ActivationParameter::new(value)))
         }
     }
+}
+
+fn l2_norm(kind: &str) -> Option<ChannelNorm> {
+    let eps = number_of_label(kind.strip_prefix("l2norm")?)
+        .filter(|eps| (ChannelNorm::MIN_EPS..f32::INFINITY).contains(eps))?;
+    let eps = ActivationParameter::new(eps);
+    Some(ChannelNorm::L2 { eps })
 }
 
 fn layer_norm(eps: &str) -> Option<ChannelNorm> {
@@ -428,6 +439,7 @@ mod tests {
             "bilinear_b2_c512_h7_w9_o14x3_align",
             "shuffle2_c116_h28_w28",
             "prelu_b2_c64_h56_w56",
+            "l2norm1em12_c96_h7_w7",
             "padm0p5_b2_c3_h7_w9_p1x0x2x3",
             "padreflect_c3_h7_w9_p6",
             "padedge_c3_h1_w1_p6",
@@ -488,6 +500,7 @@ mod tests {
             "relu6_c1_h1_w1",
             "prelurelu_c1_h1_w1",
             "padinf_c1_h1_w1_p1",
+            "l2norm0_c1_h1_w1",
             "padreflect_c1_h9_w1_p1",
             "padmirror_c1_h9_w9_p1",
             "lrn0x1x1x1_c1_h1_w1",

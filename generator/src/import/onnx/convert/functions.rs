@@ -173,6 +173,10 @@ impl Converter<'_> {
                 }
             }
             Value::Constant(_) => (unsupported("a constant is used like an image"), None),
+            Value::Norm { .. } => {
+                let message = "a norm is supported only where its input is divided by it";
+                (unsupported(message), None)
+            }
             Value::Grouped { dims, .. } => {
                 let message = format!(
                     "groups of channels, {dims:?}, are supported only in a channel shuffle"
