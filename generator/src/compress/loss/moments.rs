@@ -14,6 +14,7 @@
 //! | average pooling | m, v over the number of values |
 //! | maximum pooling | m + a sqrt(v), b v, where a and b are the moments of the maximum of as many standard Gaussians |
 //! | layer norm, softmax | shift and scale^2; 1 / C and 1 / C^2 |
+//! | L2 norm | m / s, v / s^2, where s^2 is the sum of m^2 + v over the channels |
 //! | resize, padding, local response normalisation, concatenation, slice, shuffle, flatten | those of its inputs |
 
 use super::grid::Norm;
@@ -106,6 +107,16 @@ fn channels_of(network: &Network, id: OpId, tensors: &Tensors, known: &[Channels
                 Channels {
                     mean: tensors.bias(&op.name),
                     variance: scale.iter().map(|scale| scale * scale).collect(),
+                }
+            }
+            ChannelNorm::L2 { .. } => {
+                let Channels { mean, variance } = input(0);
+                let of_channel = mean.iter().zip(variance);
+                let square: f64 = of_channel.map(|(m, v)| m * m + v).sum();
+                let scale = if square > 0.0 { square.recip() } else { 0.0 };
+                Channels {
+                    mean: mean.iter().map(|m| m * scale.sqrt()).collect(),
+                    variance: variance.iter().map(|v| v * scale).collect(),
                 }
             }
             ChannelNorm::Softmax => {
