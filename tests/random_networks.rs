@@ -15,10 +15,11 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, Lrn, Network, NetworkBuilder, OpOptions, PadMode,
-    PadOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize,
-    Rounding, ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
+    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions,
+    ConvTransposeOptions, Coordinates, Interpolation, Layout, LinearOptions, Lrn, Network,
+    NetworkBuilder, OpOptions, PadMode, PadOptions, PaddingOption, PoolOptions, Precision, Problem,
+    Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, TensorShape,
+    TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -234,6 +235,27 @@ impl RandomNetworkBuilder {
                 let activation = self.activation();
                 let gate = OpOptions::Binary(BinaryOp::Mul, activation);
                 self.push(&[input, factors + 1], gate, x);
+            }
+            3 if self.flag() && x.h * x.w <= 100 => {
+                let options = ConvTransposeOptions {
+                    stride: [2, 1],
+                    pad: Padding {
+                        left: 1,
+                        right: 1,
+                        ..Padding::default()
+                    },
+                    output_padding: [1, 0],
+                    groups: if x.c.is_multiple_of(2) { 2 } else { 1 },
+                    bias: self.flag(),
+                    activation: self.activation(),
+                    ..ConvTransposeOptions::new(6, [2, 3])
+                };
+                let y = TensorShape {
+                    c: 6,
+                    h: 2 * x.h + 1,
+                    ..x
+                };
+                self.push(&[input], OpOptions::ConvTranspose(options), y);
             }
             2 | 3 => {
                 let mut inputs = vec![input];

@@ -11,10 +11,10 @@ use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
-    PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem,
-    Rounding, TensorShape, Tolerance, TuckerProblem, activate,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
+    Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
+    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -627,6 +627,85 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
 }
 
 /// All ops except convolutions, with one image and with three.
+/// Transposed convolutions with each option: prime channels, groups, strides with which some taps reach no pixel, dilations that share a
+/// factor with them, uneven padding, output padding, one pixel.
+fn conv_transposes(batch: u32) -> Vec<(Problem, &'static str, Option<Vec<u32>>)> {
+    let shape = |c, n, h, w, r, s| ConvShape {
+        batch,
+        ..ConvShape::new(c, n, h, w, r, s)
+    };
+    let padding = Padding {
+        top: 2,
+        left: 0,
+        bottom: 1,
+        right: 3,
+    };
+    let shapes = [
+        (shape(7, 13, 5, 6, 1, 1), [0, 0]),
+        (
+            ConvShape {
+                stride: [2, 2],
+                ..shape(16, 12, 7, 9, 2, 2)
+            },
+            [0, 0],
+        ),
+        (
+            ConvShape {
+                stride: [2, 3],
+                padding,
+                ..shape(11, 13, 5, 7, 4, 3)
+            },
+            [1, 2],
+        ),
+        (
+            ConvShape {
+                stride: [2, 1],
+                dilation: [2, 3],
+                padding,
+                groups: 3,
+                ..shape(6, 24, 6, 5, 3, 3)
+            },
+            [1, 2],
+        ),
+        (
+            ConvShape {
+                stride: [4, 4],
+                padding: Padding::all(1),
+                groups: 5,
+                ..shape(5, 5, 3, 4, 3, 5)
+            },
+            [3, 0],
+        ),
+        (
+            ConvShape {
+                padding: Padding::all(1),
+                ..shape(8, 4, 1, 1, 4, 4)
+            },
+            [0, 0],
+        ),
+    ];
+    let scheme = tdc_generator::scheme::scheme("conv_transpose").unwrap();
+    let mut requests = Vec::new();
+    for (index, (shape, output_padding)) in shapes.into_iter().enumerate() {
+        let problem = Problem::ConvTranspose(ConvTransposeProblem {
+            shape,
+            output_padding,
+            epilogue: Epilogue {
+                bias: index % 2 == 0,
+                residual: false,
+                activation: activation(index),
+            },
+        });
+        let tiles = scheme.tiles(&problem, gpu("h200").unwrap());
+        requests.extend(
+            tiles
+                .into_iter()
+                .map(|tile| (problem, "conv_transpose", Some(tile.0))),
+        );
+    }
+    requests
+}
+
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
     let mut requests = Vec::new();
@@ -699,6 +778,7 @@ fn other_units() -> Vec<PlannedUnit> {
             });
             requests.push((problem, "linear", Some(tile.to_vec())));
         }
+        requests.extend(conv_transposes(batch));
         for kind in [
             PoolKind::Max,
             PoolKind::Avg {

@@ -33,23 +33,25 @@ pub(crate) use network::CORE_LAST;
 #[cfg(feature = "onnx")]
 pub(crate) use network::is_name;
 pub use network::{
-    Conv, INPUT_NAME, Linear, Network, NetworkBuilder, NetworkOutput, Op, OpId, OpKind, Pool,
-    ScaleShift,
+    Conv, ConvTranspose, INPUT_NAME, Linear, Network, NetworkBuilder, NetworkOutput, Op, OpId,
+    OpKind, Pool, ScaleShift,
 };
 pub use ops::{
-    AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvertProblem,
-    Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem, Interpolation,
-    LinearProblem, Lrn, LrnProblem, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem,
-    Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
+    AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
+    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
+    Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode, PadProblem, PoolKind,
+    PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{
-    channel_norm_reference, conv_reference, global_pool_reference, linear_reference, lrn_reference,
-    pad_reference, pool_reference, prelu, resize_reference, shuffled,
+    channel_norm_reference, conv_reference, conv_transpose_reference, global_pool_reference,
+    linear_reference, lrn_reference, pad_reference, pool_reference, prelu, resize_reference,
+    shuffled,
 };
 pub use options::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, PadOptions, PaddingOption, PoolOptions,
-    ResizeOptions, ResizedSize, ScaleShiftOptions, SliceOptions, TilePolicy,
+    BatchNorm, ConvOptions, ConvTransposeOptions, LinearOptions, OpOptions, PadOptions,
+    PaddingOption, PoolOptions, ResizeOptions, ResizedSize, ScaleShiftOptions, SliceOptions,
+    TilePolicy,
 };
 pub use precision::{Precision, Reduce, Tolerance};
 #[cfg(feature = "check")]

@@ -3,6 +3,7 @@
 //! A new scheme is a file here, a template, and an entry in [`SCHEMES`].
 
 mod channel_norm;
+mod conv_transpose;
 mod convert;
 mod convolution;
 mod cp;
@@ -71,6 +72,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &single_channel::SingleChannel,
     &stride_fixed::StrideFixed,
     &linear::Linear,
+    &conv_transpose::ConvTranspose,
     &pool::Pool,
     &resize::Resize,
     &channel_norm::ChannelNorm,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tdc_runtime::Checksum;
 
+use crate::recipe::transposed_shape;
 use crate::{Checkpoint, ScaleShiftSource, SlotRecipe, WeightSource};
 
 /// The distribution of a tensor's values.
@@ -43,6 +44,10 @@ impl Checkpoint {
                 Some(WeightSource::Linear(name)) => {
                     let [o, i, r, s] = recipe.slot.layout.source;
                     add(name, &[o, i * r * s], he_normal([o, i, r, s]));
+                }
+                Some(WeightSource::Transposed { name, groups }) => {
+                    let shape = recipe.slot.layout.source;
+                    add(name, &transposed_shape(shape, *groups), he_normal(shape));
                 }
                 Some(WeightSource::Channels(name)) => {
                     add(name, &[recipe.slot.layout.source[0]], SMALL);

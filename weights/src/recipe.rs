@@ -2,6 +2,11 @@
 
 use tdc_runtime::{Decomposition, FactorRole, WeightSlot};
 
+/// The shape that a transposed convolution's weight has in a checkpoint, [I, O / groups, R, S], from that of its slot.
+pub(crate) fn transposed_shape([o, i, r, s]: [u32; 4], groups: u32) -> [u32; 4] {
+    [i.saturating_mul(groups), o / groups, r, s]
+}
+
 /// The sources of one slot of the weight file; plain data from the planner.
 ///
 /// For a convolution followed by scales and shifts, `y = a (W x + b) + c` for each output channel, the slot
@@ -28,6 +33,13 @@ pub enum WeightSource {
     /// The matrix [O, I * R * S] of a linear layer. R = S = 1 is the usual one; otherwise it reads a
     /// flattened I x R x S image.
     Linear(String),
+    /// A tensor of a transposed convolution with the shape [I, O / groups, R, S]; the slot's source is [O, I / groups, R, S].
+    Transposed {
+        /// Its name.
+        name: String,
+        /// Groups of channels, a divisor of both numbers of channels.
+        groups: u32,
+    },
     /// One number for each of O channels, of a source [O, 1, 1, 1].
     Channels(String),
     /// A factor of a factorised layer.
@@ -145,6 +157,13 @@ impl SlotRecipe {
                 }
                 if let WeightSource::Factor { layer, role } = source {
                     found.extend(factor_inconsistencies(layer, *role, layout.source));
+                }
+                if let WeightSource::Transposed { name, groups } = source
+                    && (*groups == 0 || !outputs.is_multiple_of(*groups))
+                {
+                    found.push(format!(
+                        "`{name}` has {groups} groups, which do not divide {outputs} output channels"
+                    ));
                 }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
                 if bias_len != outputs && (bias_len != 0 || needs_bias) {

@@ -5,6 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use crate::checkpoint::FloatTensor;
+use crate::recipe::transposed_shape;
 use crate::{
     Checkpoint, CpFactors, FactorizedLayer, LowRankFactors, ScaleShiftSource, SlotRecipe,
     TuckerFactors, WeightError, WeightErrors, WeightSource,
@@ -289,6 +290,14 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(tensor.values(), shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
+            WeightSource::Transposed { name, groups } => {
+                let stored = transposed_shape(shape, *groups);
+                let tensor = self.tensor(name, Expected::Weight(stored), slot)?;
+                let values: Vec<f64> = tensor.values().collect();
+                let values = with_outputs_first(&values, shape, *groups);
+                let scaled = scale_rows(values.into_iter(), shape, &output?.scale);
+                self.round(slot, "weight", scaled)
+            }
             WeightSource::Channels(name) => {
                 let values = self.channels(name, shape[0], slot)?;
                 self.round(slot, "weight", values.into_iter())
@@ -533,6 +542,21 @@ impl ScaleShift {
         }
         Some(folded)
     }
+}
+
+/// The weight [O, I / groups, R, S] of a transposed convolution, from [I, O / groups, R, S].
+fn with_outputs_first(values: &[f64], [o, i, r, s]: [u32; 4], groups: u32) -> Vec<f64> {
+    let [o, i, taps] = [o, i, r * s].map(|size| size as usize);
+    let o_per_group = o / groups as usize;
+    let mut found = Vec::with_capacity(values.len());
+    for output in 0..o {
+        let group = output / o_per_group;
+        for input in group * i..(group + 1) * i {
+            let filter = input * o_per_group + output % o_per_group;
+            found.extend(&values[filter * taps..][..taps]);
+        }
+    }
+    found
 }
 
 /// Multiplies each output channel of an OIHW weight by its scale.

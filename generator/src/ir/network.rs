@@ -5,10 +5,10 @@ mod decomposition;
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
-    PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
-    ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
-    SpecError, SpecLocation, TensorShape, TilePolicy,
+    Activation, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions, ConvTransposeProblem,
+    Epilogue, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions, PadMode, PadOptions, PadProblem,
+    PaddingOption, PoolKind, PoolOptions, PoolProblem, ProblemKind, ResizeOptions, ResizeProblem,
+    ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -27,6 +27,15 @@ pub struct Conv {
     pub shape: ConvShape,
     /// The options of the config, including those for weights and planning.
     pub options: ConvOptions,
+}
+
+/// A transposed convolution in a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConvTranspose {
+    /// Shapes.
+    pub problem: ConvTransposeProblem,
+    /// The options of the config.
+    pub options: ConvTransposeOptions,
 }
 
 /// A fully connected layer in a network.
@@ -51,6 +60,8 @@ pub enum OpKind {
     Input,
     /// Convolution, with its BatchNorm and activation.
     Conv(Box<Conv>),
+    /// Transposed convolution, with its activation.
+    ConvTranspose(Box<ConvTranspose>),
     /// Pooling over windows.
     Pool(Pool),
     /// Padding of images.
@@ -516,6 +527,7 @@ impl NetworkBuilder {
                 let y = TensorShape::new(x.batch, shape.n, shape.out_h(), shape.out_w());
                 (OpKind::Conv(Box::new(Conv { shape, options })), y)
             }
+            OpOptions::ConvTranspose(options) => self.conv_transpose(index, x, options)?,
             OpOptions::MaxPool(options) => self.pool(index, x, PoolKind::Max, &options)?,
             OpOptions::AvgPool(options) => {
                 let kind = PoolKind::Avg {
@@ -761,6 +773,89 @@ impl NetworkBuilder {
         };
         let [h, w] = out;
         Some((OpKind::Resize(problem), TensorShape { h, w, ..x }))
+    }
+
+    fn conv_transpose(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        options: ConvTransposeOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        self.check_positive(index, "n", &[options.n]);
+        self.check_positive(index, "kernel", &options.kernel);
+        self.check_positive(index, "stride", &options.stride);
+        self.check_positive(index, "dilation", &options.dilation);
+        self.check_positive(index, "groups", &[options.groups]);
+        if self.errors.len() > before {
+            return None;
+        }
+        let (n, groups) = (options.n, options.groups);
+        if !x.c.is_multiple_of(groups) || !n.is_multiple_of(groups) {
+            self.error(
+                SpecLocation::Key(index, "groups"),
+                format!(
+                    "{groups} groups do not divide {} input and {n} output channels",
+                    x.c
+                ),
+                "groups must divide both",
+            );
+            return None;
+        }
+        let [r, s] = options.kernel;
+        let problem = ConvTransposeProblem {
+            shape: ConvShape {
+                batch: x.batch,
+                stride: options.stride,
+                padding: options.pad,
+                dilation: options.dilation,
+                groups,
+                ..ConvShape::new(x.c, n, x.h, x.w, r, s)
+            },
+            output_padding: options.output_padding,
+            epilogue: Epilogue::default(),
+        };
+        let pad = options.pad;
+        let full = problem.full_size();
+        for (axis, pads, what) in [
+            (0, [pad.top, pad.bottom], "rows"),
+            (1, [pad.left, pad.right], "columns"),
+        ] {
+            let cut = pads.iter().map(|&pixels| u64::from(pixels)).sum::<u64>();
+            let added = options.output_padding[axis];
+            let limit = options.stride[axis].max(options.dilation[axis]);
+            if added >= limit {
+                self.error(
+                    SpecLocation::Key(index, "output_padding"),
+                    format!("{added} {what} of output padding"),
+                    format!("it is less than the larger one of stride and dilation, {limit}"),
+                );
+            } else if full[axis] > MAX_ELEMENTS {
+                self.error(
+                    SpecLocation::Op(index),
+                    format!(
+                        "the output has {} {what} before `pad` is cut off",
+                        full[axis]
+                    ),
+                    format!("at most {MAX_ELEMENTS} are supported"),
+                );
+            } else if cut >= full[axis] {
+                self.error(
+                    SpecLocation::Key(index, "pad"),
+                    format!("{cut} {what} are cut off {}", full[axis]),
+                    "use less padding",
+                );
+            }
+        }
+        let taps = u64::from(r) * u64::from(s);
+        let weights = (u64::from(n) * u64::from(x.c / groups)).saturating_mul(taps);
+        self.check_weight_size(index, weights);
+        if self.errors.len() > before {
+            return None;
+        }
+        let y = problem.output().shape;
+        let layer = ConvTranspose { problem, options };
+        Some((OpKind::ConvTranspose(Box::new(layer)), y))
     }
 
     fn conv_shape(

@@ -5,6 +5,7 @@
 
 mod channel_norm;
 mod conv;
+mod conv_transpose;
 mod convert;
 mod cp;
 mod elementwise;
@@ -22,6 +23,9 @@ pub use channel_norm::{ChannelNorm, ChannelNormProblem};
 pub use conv::ConvProblem;
 #[cfg(feature = "check")]
 pub use conv::conv_reference;
+pub use conv_transpose::ConvTransposeProblem;
+#[cfg(feature = "check")]
+pub use conv_transpose::conv_transpose_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
 pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
@@ -175,6 +179,8 @@ fn measured_prologue(prologue: Option<Prologue>) -> Option<Prologue> {
 pub enum Problem {
     /// Convolution.
     Conv(ConvProblem),
+    /// Transposed convolution.
+    ConvTranspose(ConvTransposeProblem),
     /// The factors of a Tucker layer in sequence.
     Tucker(TuckerProblem),
     /// The factors of a CP layer in sequence.
@@ -204,6 +210,7 @@ impl Problem {
     pub fn kind(&self) -> &dyn ProblemKind {
         match self {
             Self::Conv(kind) => kind,
+            Self::ConvTranspose(kind) => kind,
             Self::Tucker(kind) => kind,
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,

@@ -121,6 +121,46 @@ impl ConvOptions {
     }
 }
 
+/// Options of a transposed convolution.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConvTransposeOptions {
+    /// Output channels (N).
+    pub n: u32,
+    /// Filter height and width (R, S).
+    pub kernel: [u32; 2],
+    /// Step in the output between pixels of the input, (vertical, horizontal).
+    pub stride: [u32; 2],
+    /// Pixels that are cut off the output.
+    pub pad: Padding,
+    /// Pixels that are added to the output at the bottom and on the right.
+    pub output_padding: [u32; 2],
+    /// Step between filter taps, (vertical, horizontal).
+    pub dilation: [u32; 2],
+    /// Groups; the number of channels for a depthwise convolution.
+    pub groups: u32,
+    /// Whether it has a bias (tensor `<name>.bias`).
+    pub bias: bool,
+    /// Activation function after the op.
+    pub activation: Activation,
+}
+
+impl ConvTransposeOptions {
+    /// A filter to `n` channels with the default of every other option.
+    pub fn new(n: u32, kernel: [u32; 2]) -> Self {
+        Self {
+            n,
+            kernel,
+            stride: [1, 1],
+            pad: Padding::default(),
+            output_padding: [0, 0],
+            dilation: [1, 1],
+            groups: 1,
+            bias: false,
+            activation: Activation::None,
+        }
+    }
+}
+
 /// Options of a pooling window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolOptions {
@@ -219,6 +259,8 @@ pub struct SliceOptions {
 pub enum OpOptions {
     /// Convolution.
     Conv(ConvOptions),
+    /// Transposed convolution.
+    ConvTranspose(ConvTransposeOptions),
     /// Maximum over windows.
     MaxPool(PoolOptions),
     /// Average over windows.

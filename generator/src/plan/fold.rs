@@ -12,9 +12,9 @@ use super::factors::{LayerOps, LayerValues};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
-    Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, LayerSpec, Linear, LinearProblem,
-    LrnProblem, Network, OpId, OpKind, Problem, Prologue,
+    Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, ConvTranspose,
+    ConvTransposeProblem, Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem,
+    LayerSpec, Linear, LinearProblem, LrnProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
 /// The tasks of a network, and its layers.
@@ -120,6 +120,7 @@ impl Folder<'_> {
         match &op.kind {
             OpKind::Input => {}
             OpKind::Conv(conv) => self.conv(id, conv),
+            OpKind::ConvTranspose(layer) => self.conv_transpose(id, layer),
             OpKind::Linear(linear) => self.linear(id, linear),
             OpKind::Pool(pool) => self.unfused_task(id, Problem::Pool(*pool)),
             OpKind::ChannelNorm(norm) => {
@@ -232,6 +233,31 @@ impl Folder<'_> {
         };
         self.graph.push_layer(&spec, &values, &ops);
         self.layers.push((id, Problem::Conv(spec.problem)));
+    }
+
+    fn conv_transpose(&mut self, id: OpId, layer: &ConvTranspose) {
+        let epilogue_ops = self.absorb_epilogue(id, layer.options.activation, false);
+        let problem = ConvTransposeProblem {
+            epilogue: Epilogue {
+                bias: layer.options.bias || !epilogue_ops.fold.is_empty(),
+                residual: false,
+                activation: epilogue_ops.activation,
+            },
+            ..layer.problem
+        };
+        let parameters = Parameters {
+            layer: Some(id),
+            fold: epilogue_ops.fold,
+            ..Parameters::default()
+        };
+        let output = epilogue_ops.output;
+        self.task(
+            id,
+            Problem::ConvTranspose(problem),
+            None,
+            output,
+            parameters,
+        );
     }
 
     fn linear(&mut self, id: OpId, linear: &Linear) {

@@ -41,6 +41,10 @@ fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<Wei
     let name = format!("{}.weight", op.name);
     match (&op.kind, factor) {
         (OpKind::Linear(_), None) => Some(WeightSource::Linear(name)),
+        (OpKind::ConvTranspose(layer), _) => Some(WeightSource::Transposed {
+            name,
+            groups: layer.options.groups,
+        }),
         (OpKind::PRelu, _) => Some(WeightSource::Channels(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_) | OpKind::Linear(_), Some(factor)) => Some(WeightSource::Factor {
@@ -57,6 +61,7 @@ fn bias(network: &Network, id: OpId) -> Option<String> {
     let has_bias = match &op.kind {
         OpKind::Conv(conv) => conv.options.bias,
         OpKind::Linear(linear) => linear.options.bias,
+        OpKind::ConvTranspose(layer) => layer.options.bias,
         _ => false,
     };
     has_bias.then(|| format!("{}.bias", op.name))

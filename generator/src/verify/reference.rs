@@ -5,13 +5,15 @@
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
     Activation, ChannelNormProblem, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
-    TensorShape, channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
-    lrn_reference, pad_reference, pool_reference, prelu, resize_reference, shuffled,
+    TensorShape, channel_norm_reference, conv_reference, conv_transpose_reference,
+    global_pool_reference, linear_reference, lrn_reference, pad_reference, pool_reference, prelu,
+    resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
 pub trait NetworkParameters {
-    /// Weights of a convolution or linear layer, OIHW, or the slopes of a PReLU; for a factorised layer the product of its factors.
+    /// Weights of a convolution or linear layer, OIHW; for a factorised layer the product of its factors; those of a transposed
+    /// convolution, I x O / groups x R x S; the slopes of a PReLU.
     fn weight(&self, op: OpId) -> Vec<f64>;
     /// The layer's own bias; empty if it has none.
     fn bias(&self, op: OpId) -> Vec<f64>;
@@ -40,6 +42,13 @@ pub fn evaluate_network(
                 }
                 if let Some((scale, shift)) = parameters.scale_shift(id) {
                     y = scale_shift(op.y, &y, &scale, &shift);
+                }
+                activation = layer.options.activation;
+            }
+            OpKind::ConvTranspose(layer) => {
+                y = conv_transpose_reference(&layer.problem, operand(0), &parameters.weight(id));
+                if layer.options.bias {
+                    add_bias(op.y, &mut y, &parameters.bias(id));
                 }
                 activation = layer.options.activation;
             }

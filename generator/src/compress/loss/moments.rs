@@ -8,6 +8,7 @@
 //! | input | 0 and 1 |
 //! | BatchNorm | beta, gamma^2 |
 //! | convolution, linear layer | sums of w m + bias, and of w^2 v |
+//! | transposed convolution | the same over the number of pixels in a step |
 //! | ReLU | closed form; other activation functions by quadrature |
 //! | add, sub | sums or differences of means, sums of variances |
 //! | mul | m1 m2, v1 v2 + v1 m2^2 + v2 m1^2 |
@@ -20,8 +21,8 @@
 use super::grid::Norm;
 use super::tensors::Tensors;
 use crate::ir::{
-    Activation, ActivationParameter, BinaryOp, ChannelNorm, Conv, Linear, Network, OpId, OpKind,
-    PoolKind, ScaleShiftOptions, activate,
+    Activation, ActivationParameter, BinaryOp, ChannelNorm, Conv, ConvTranspose, Linear, Network,
+    OpId, OpKind, PoolKind, ScaleShiftOptions, activate,
 };
 use std::f64::consts::PI;
 
@@ -87,6 +88,7 @@ fn channels_of(network: &Network, id: OpId, tensors: &Tensors, known: &[Channels
     match &op.kind {
         OpKind::Input => constant(op.y.c, 0.0, 1.0),
         OpKind::Conv(conv) => conv_channels(&op.name, conv, tensors, input(0)),
+        OpKind::ConvTranspose(layer) => conv_transpose_channels(&op.name, layer, tensors, input(0)),
         OpKind::Linear(linear) => linear_channels(&op.name, linear, tensors, input(0)),
         OpKind::ScaleShift(options) => scale_shift(&op.name, options, tensors, input(0)),
         OpKind::Activation(activation) => input(0).clone().activated(*activation),
@@ -188,6 +190,40 @@ fn conv_channels(name: &str, conv: &Conv, tensors: &Tensors, input: &Channels) -
             input.weighted(&tensors.weight(name), bias, [n, c, r * s], groups)
         }
     };
+    output.activated(options.activation)
+}
+
+/// The means of all output pixels: of the taps, one in each rectangle of `stride` reaches a pixel.
+fn conv_transpose_channels(
+    name: &str,
+    layer: &ConvTranspose,
+    tensors: &Tensors,
+    input: &Channels,
+) -> Channels {
+    let (shape, options) = (&layer.problem.shape, &layer.options);
+    let [n, c, r, s] = shape.weight().map(|size| size as usize);
+    let (groups, taps) = (shape.groups as usize, r * s);
+    let n_per_group = n / groups;
+    // The checkpoint has [C, N / groups, R, S].
+    let stored = tensors.weight(name);
+    let filter = |output: usize, of_group: usize| {
+        let input = output / n_per_group * c + of_group;
+        let at = (input * n_per_group + output % n_per_group) * taps;
+        &stored[at..at + taps]
+    };
+    let filters = (0..n).flat_map(|output| (0..c).flat_map(move |input| filter(output, input)));
+    let weight: Vec<f64> = filters.copied().collect();
+    let mut output = input.weighted(&weight, None, [n, c, taps], groups);
+    let reached = f64::from(shape.stride[0] * shape.stride[1]).recip();
+    for value in output.mean.iter_mut().chain(&mut output.variance) {
+        *value *= reached;
+    }
+    if options.bias {
+        let bias = tensors.bias(name);
+        for (mean, bias) in output.mean.iter_mut().zip(bias) {
+            *mean += bias;
+        }
+    }
     output.activated(options.activation)
 }
 

@@ -42,6 +42,7 @@ enum_with_rows! {
         Op = "op",
         Ops = "ops",
         Output = "output",
+        OutputPadding = "output_padding",
         Pad = "pad",
         Precision = "precision",
         Prologue = "prologue",
@@ -305,7 +306,7 @@ pub static ROWS: &[Row] = &[
     // Convolutions; keys that other ops have with the same meaning.
     Row::new(
         Key::N,
-        of!(Op(NetworkOp::Conv | NetworkOp::Linear)),
+        of!(Op(NetworkOp::Conv | NetworkOp::ConvTranspose | NetworkOp::Linear)),
         NUMBER,
         "required",
         "output channels or features",
@@ -407,7 +408,8 @@ pub static ROWS: &[Row] = &[
                 || matches!(
                     mapping,
                     Prologue
-                        | Op(NetworkOp::Linear
+                        | Op(NetworkOp::ConvTranspose
+                            | NetworkOp::Linear
                             | NetworkOp::Add
                             | NetworkOp::Sub
                             | NetworkOp::Mul
@@ -534,6 +536,56 @@ pub static ROWS: &[Row] = &[
         "`nchw` or `hwcn`",
         "`nchw`",
         "layout of input, residual and output; `hwcn` as in the TVM tutorial (scheme `tvm`, large batches); with ranks, for all factors",
+    ),
+    // Transposed convolutions.
+    Row::new(
+        Key::Kernel,
+        of!(Op(NetworkOp::ConvTranspose)),
+        "number or `[R, S]`",
+        "required",
+        "height and width of the filter",
+    ),
+    Row::new(
+        Key::Stride,
+        of!(Op(NetworkOp::ConvTranspose)),
+        PAIR,
+        "1",
+        "step in the output between pixels of the input",
+    ),
+    Row::new(
+        Key::Pad,
+        of!(Op(NetworkOp::ConvTranspose)),
+        "as that of a convolution, without `same`",
+        "0",
+        "pixels that are cut off the output",
+    ),
+    Row::new(
+        Key::OutputPadding,
+        of!(Op(NetworkOp::ConvTranspose)),
+        PAIR,
+        "0",
+        "rows at the bottom and columns on the right that are added to the output",
+    ),
+    Row::new(
+        Key::Dilation,
+        of!(Op(NetworkOp::ConvTranspose)),
+        PAIR,
+        "1",
+        "step between filter taps",
+    ),
+    Row::new(
+        Key::Groups,
+        of!(Op(NetworkOp::ConvTranspose)),
+        NUMBER,
+        "1",
+        "groups of channels; the number of channels for a depthwise convolution",
+    ),
+    Row::new(
+        Key::Bias,
+        of!(Op(NetworkOp::ConvTranspose)),
+        BOOLEAN,
+        "`false`",
+        "whether the layer has a bias",
     ),
     // Pooling.
     Row::new(

@@ -85,6 +85,7 @@ enum_with_rows! {
     /// An op of a network.
     NetworkOp: NetworkOpRow {
         Conv = op("conv", "convolution"),
+        ConvTranspose = op("conv_transpose", "transposed convolution, with weights in PyTorch's order: C x N / `groups` x R x S"),
         MaxPool = op("max_pool", "maximum over windows"),
         AvgPool = op("avg_pool", "mean over windows"),
         GlobalMaxPool = op("global_max_pool", "maximum over the image"),

@@ -50,6 +50,7 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
                 }
                 NetworkOp::Shuffle => required.push(("groups", "2")),
                 NetworkOp::Pad => required.push(("pad", "1")),
+                NetworkOp::ConvTranspose => required.extend([("n", "8"), ("kernel", "2")]),
                 NetworkOp::Lrn => required.push(("size", "5")),
                 NetworkOp::Resize if key != Key::Size => required.push(("scale", "2")),
                 NetworkOp::MaxPool | NetworkOp::AvgPool => required.push(("kernel", "2")),

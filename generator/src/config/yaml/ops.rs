@@ -7,10 +7,10 @@ use super::report::Report;
 use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
-    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
-    Interpolation, Layout, LinearOptions, Lrn, OpOptions, PadMode, PadOptions, PaddingOption,
-    PoolOptions, Precision, Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions,
-    SliceOptions, Tolerance,
+    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions,
+    ConvTransposeOptions, Coordinates, Interpolation, Layout, LinearOptions, Lrn, OpOptions,
+    PadMode, PadOptions, PaddingOption, PoolOptions, Precision, Reduce, ResizeOptions, ResizedSize,
+    Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -144,6 +144,7 @@ fn options(
             };
             Some(OpOptions::Conv(overrides.convolution(options)))
         }
+        NetworkOp::ConvTranspose => conv_transpose(fields, report).map(OpOptions::ConvTranspose),
         NetworkOp::MaxPool => pool(fields, report).map(OpOptions::MaxPool),
         NetworkOp::AvgPool => pool(fields, report).map(OpOptions::AvgPool),
         NetworkOp::GlobalMaxPool => Some(OpOptions::GlobalMaxPool),
@@ -332,6 +333,32 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
             None
         }
     }
+}
+
+fn conv_transpose(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<ConvTransposeOptions> {
+    let n = required_n(fields, report);
+    fields.require(Key::Kernel, "it is the size of the filter", report);
+    let kernel = fields.pair(Key::Kernel, report);
+    let pad = fields
+        .get(Key::Pad)
+        .and_then(|node| padding(node, "a number", report));
+    let default = ConvTransposeOptions::new(n.unwrap_or(1), kernel.unwrap_or([1, 1]));
+    let pair = |key, default: [u32; 2], report: &mut Report<'_>| {
+        fields.pair(key, report).unwrap_or(default)
+    };
+    let options = ConvTransposeOptions {
+        stride: pair(Key::Stride, default.stride, report),
+        pad: pad.unwrap_or_default(),
+        output_padding: pair(Key::OutputPadding, default.output_padding, report),
+        dilation: pair(Key::Dilation, default.dilation, report),
+        groups: fields
+            .integer(Key::Groups, report)
+            .unwrap_or(default.groups),
+        bias: fields.boolean(Key::Bias, default.bias, report),
+        activation: activation(fields, report),
+        ..default
+    };
+    (n.is_some() && kernel.is_some()).then_some(options)
 }
 
 fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {

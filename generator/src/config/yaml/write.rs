@@ -3,9 +3,10 @@
 use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
-    Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, Coordinates, INPUT_NAME,
-    Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem, PaddingOption,
-    PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
+    Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
+    Coordinates, INPUT_NAME, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode,
+    PadProblem, PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding,
+    TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -118,6 +119,7 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
     }
     match &op.kind {
         OpKind::Conv(conv) => all.convolution(conv, common),
+        OpKind::ConvTranspose(layer) => all.conv_transpose(&layer.options),
         OpKind::Pool(pool) => all.pool(pool),
         OpKind::Pad(pad) => all.pad(pad),
         OpKind::Resize(resize) => all.resize(resize),
@@ -185,6 +187,7 @@ fn name(op: &Op) -> NetworkOp {
         },
         OpKind::GlobalPool { max: true } => NetworkOp::GlobalMaxPool,
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
+        OpKind::ConvTranspose(_) => NetworkOp::ConvTranspose,
         OpKind::Pad(_) => NetworkOp::Pad,
         OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
@@ -319,6 +322,24 @@ impl Entries {
             let names: Vec<String> = factors.iter().map(|name| scalar(name)).collect();
             self.always(Key::Factors, format!("[{}]", names.join(", ")));
         }
+    }
+
+    fn conv_transpose(&mut self, options: &ConvTransposeOptions) {
+        let default = ConvTransposeOptions::new(options.n, options.kernel);
+        self.always(Key::N, options.n);
+        self.always(Key::Kernel, pair(options.kernel));
+        self.pair(Key::Stride, default.stride, options.stride);
+        let pad = options.pad;
+        self.unless(pad == default.pad, Key::Pad, padding(pad));
+        self.pair(
+            Key::OutputPadding,
+            default.output_padding,
+            options.output_padding,
+        );
+        self.pair(Key::Dilation, default.dilation, options.dilation);
+        self.unless(options.groups == 1, Key::Groups, options.groups);
+        self.unless(!options.bias, Key::Bias, true);
+        self.activation(options.activation);
     }
 
     fn pad(&mut self, pad: &PadProblem) {

@@ -8,6 +8,7 @@ mod aliases;
 mod channels;
 mod channels_last;
 mod constants;
+mod conv_transpose;
 mod convolution;
 mod functions;
 mod l2_norm;
@@ -367,6 +368,7 @@ impl<'g> Converter<'g> {
         }
         match op {
             "Conv" => self.convolution(index, inputs, attributes),
+            "ConvTranspose" => self.conv_transpose(index, inputs, attributes),
             "BatchNormalization" => self.batch_norm(index, inputs, attributes),
             "Gemm" => self.gemm(index, inputs, attributes),
             "MatMul" => match self.last_channels_of(first(inputs)?)? {

@@ -1859,6 +1859,96 @@ fn prelu_has_a_slope_for_each_channel() {
 }
 
 #[test]
+fn transposed_convolutions_have_all_attributes() {
+    let weight = || tensor("w", &[6, 5, 3, 4]);
+    let found = |attributes: &[Attribute]| -> Result<_, String> {
+        let nodes = vec![
+            with(node("ConvTranspose", &["x", "w"], "a"), attributes),
+            node("Add", &["a", "c"], "b"),
+            node("Relu", &["b"], "y"),
+        ];
+        let imported = import(nodes, vec![weight(), tensor("c", &[1, 10, 1, 1])])?;
+        assert_eq!(imported.tensors["a.weight"].dims, [6, 5, 3, 4]);
+        assert_eq!(imported.tensors["a.bias"].dims, [10]);
+        let [_, op] = &imported.network.ops[..] else {
+            panic!("{:?}", imported.network.ops);
+        };
+        let OpKind::ConvTranspose(layer) = &op.kind else {
+            panic!("{:?}", op.kind);
+        };
+        let options = &layer.options;
+        assert_eq!((options.activation, options.groups), (Activation::Relu, 2));
+        let pad = options.pad;
+        let pads = [pad.top, pad.left, pad.bottom, pad.right];
+        Ok((pads, options.output_padding, [op.y.h, op.y.w]))
+    };
+    let groups = || int("group", 2);
+    let auto_pad = |text: &'static str| Attribute {
+        s: Some(text.as_bytes().into()),
+        kind: Some(attribute_kind::STRING),
+        ..named("auto_pad")
+    };
+    let strides = || ints("strides", &[2, 3]);
+    // 9x7 at steps of 2 and 3 reach 8 * 2 + 3 = 19 rows and 6 * 3 + 4 = 22 columns.
+    assert_eq!(
+        found(&[groups(), strides()]),
+        Ok(([0; 4], [0, 0], [19, 22]))
+    );
+    let all = [
+        groups(),
+        strides(),
+        ints("kernel_shape", &[3, 4]),
+        ints("dilations", &[2, 1]),
+        ints("pads", &[1, 2, 0, 3]),
+        ints("output_padding", &[1, 2]),
+    ];
+    assert_eq!(found(&all), Ok(([1, 2, 0, 3], [1, 2], [21, 19])));
+    let valid = [groups(), strides(), auto_pad("VALID")];
+    assert_eq!(found(&valid), Ok(([0; 4], [0, 0], [19, 22])));
+    let upper = [groups(), strides(), auto_pad("SAME_UPPER")];
+    assert_eq!(found(&upper), Ok(([0, 0, 1, 1], [0, 0], [18, 21])));
+    let lower = [groups(), strides(), auto_pad("SAME_LOWER")];
+    assert_eq!(found(&lower), Ok(([1, 1, 0, 0], [0, 0], [18, 21])));
+    let sized = [groups(), strides(), ints("output_shape", &[16, 22])];
+    assert_eq!(found(&sized), Ok(([2, 0, 1, 0], [0, 0], [16, 22])));
+    for (attributes, part) in [
+        (
+            &[groups(), ints("output_shape", &[16, 22])][..],
+            "the input reaches 11",
+        ),
+        (
+            &[groups(), ints("output_shape", &[2, 10, 16, 22])],
+            "only two sizes",
+        ),
+        (
+            &[groups(), ints("kernel_shape", &[4, 3])],
+            "its weight has 3x4",
+        ),
+        (
+            &[groups(), ints("output_padding", &[1])],
+            "`output_padding` = [1]",
+        ),
+        (
+            &[groups(), ints("output_padding", &[1, 0])],
+            "1 rows of output padding",
+        ),
+        (
+            &[groups(), ints("pads", &[6, 0, 6, 0])],
+            "12 rows are cut off 11",
+        ),
+        (&[groups(), auto_pad("SAME")], "`auto_pad` = SAME"),
+        (&[int("group", -1)], "`group` = -1"),
+        (&[int("group", 4)], "4 groups do not divide"),
+    ] {
+        let error = found(attributes).unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let nodes = vec![node("ConvTranspose", &["x", "w"], "y")];
+    let error = import(nodes, vec![tensor("w", &[5, 6, 3, 3])]).unwrap_err();
+    assert!(error.contains("its weight is for 5 channels"), "{error}");
+}
+
+#[test]
 fn channels_are_divided_by_their_norm() {
     let eps_of = |imported: Imported| match imported.network.ops[1].kind {
         OpKind::ChannelNorm(ChannelNorm::L2 { eps }) => eps.get(),

@@ -30,6 +30,7 @@ pub const GROUPS: &[Group] = &[
         schemes: &[
             "direct",
             "linear",
+            "conv_transpose",
             "pool",
             "resize",
             "channel_norm",

@@ -3,11 +3,11 @@
 use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS,
-    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label,
-    number_of_label,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
+    Epilogue, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
+    MAX_ELEMENTS, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
+    Prologue, Reduce, ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem,
+    activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -20,6 +20,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
     };
     let problem = match kind {
         "conv" => words.conv()?,
+        "convtranspose" => words.conv_transpose()?,
         "cp" => words.cp()?,
         "tucker" => words.tucker()?,
         "linear" => words.linear()?,
@@ -302,6 +303,23 @@ impl Words<'_> {
         Some(Problem::Conv(conv.in_layout(layout)))
     }
 
+    fn conv_transpose(&mut self) -> Option<Problem> {
+        let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
+        let problem = ConvTransposeProblem {
+            shape: self.filter(batch, c, n)?,
+            output_padding: match self.numbers("op").as_deref() {
+                None => [0, 0],
+                Some(&[both]) => [both, both],
+                Some(&[v, h]) => [v, h],
+                Some(_) => return None,
+            },
+            epilogue: self.epilogue(),
+        };
+        let mut sizes = problem.full_size().into_iter();
+        let fits = sizes.all(|size| size <= MAX_ELEMENTS) && !problem.epilogue.residual;
+        fits.then_some(Problem::ConvTranspose(problem))
+    }
+
     fn cp(&mut self) -> Option<Problem> {
         let (batch, c, rank) = (self.batch(), self.number("c")?, self.number("r")?);
         let n = self.number("n")?;
@@ -440,6 +458,8 @@ mod tests {
             "shuffle2_c116_h28_w28",
             "prelu_b2_c64_h56_w56",
             "l2norm1em12_c96_h7_w7",
+            "convtranspose_c8_n6_h7_w9_k3x3",
+            "convtranspose_b2_c8_n6_h7_w9_k3x4_s2x3_p1x0x2x3_d2_g2_op0x1_bias_relu",
             "padm0p5_b2_c3_h7_w9_p1x0x2x3",
             "padreflect_c3_h7_w9_p6",
             "padedge_c3_h1_w1_p6",
@@ -501,6 +521,10 @@ mod tests {
             "prelurelu_c1_h1_w1",
             "padinf_c1_h1_w1_p1",
             "l2norm0_c1_h1_w1",
+            "convtranspose_c8_n6_h7_w9_k3x3_residual",
+            "convtranspose_c8_n6_h7_w9_k3x3_op0",
+            "convtranspose_c8_n6_h7_w9_k3x3_p9",
+            "convtranspose_c1_n1_h268435456_w1_k3x3_s268435456_p9",
             "padreflect_c1_h9_w1_p1",
             "padmirror_c1_h9_w9_p1",
             "lrn0x1x1x1_c1_h1_w1",

@@ -25,7 +25,8 @@ ops:
   - {op: concat, name: all, inputs: [sum, d, product, largest, mean, unit]}
   - {op: scale_shift, name: norm, bn: norm_bn, activation: relu}
   - {op: conv, name: e, n: 32, bn: e_bn, activation: gelu}
-  - {op: global_avg_pool, name: pool}
+  - {op: conv_transpose, name: up, n: 12, groups: 4, kernel: [3, 4], stride: [2, 1], pad: 1, output_padding: [1, 0], bias: true, activation: relu, output: {name: large}}
+  - {op: global_avg_pool, name: pool, inputs: [e]}
   - {op: flatten, name: features}
   - {op: linear, name: fc, n: 10}
 ";
@@ -76,15 +77,11 @@ fn moments_of(values: &[f64], channels: usize, batch: usize) -> Channels {
 }
 
 /// A layer's weight with outputs of about the variance of its inputs, and its bias.
-fn layer(random: &mut Random, shape: [u32; 4], bias: bool) -> (Vec<f64>, Vec<f64>) {
+fn layer(random: &mut Random, shape: [u32; 4], biases: u32) -> (Vec<f64>, Vec<f64>) {
     let [n, inputs @ ..] = shape.map(|size| size as usize);
     let terms: usize = inputs.iter().product();
     let weight = gaussians(random, n * terms, (terms as f64).sqrt().recip());
-    let bias = match bias {
-        true => gaussians(random, n, 0.5),
-        false => Vec::new(),
-    };
-    (weight, bias)
+    (weight, gaussians(random, biases as usize, 0.5))
 }
 
 /// Tensors of a checkpoint, and the values of all ops. Each BatchNorm has the mean and variance of what it reads.
@@ -104,6 +101,11 @@ fn sampled(network: &Network, random: &mut Random) -> (Checkpoint, Vec<Vec<f64>>
                 let shape = [shape.n, shape.c, shape.r, shape.s];
                 (Some(shape), conv.options.bias, conv.options.bn.as_ref())
             }
+            OpKind::ConvTranspose(layer) => {
+                let shape = &layer.problem.shape;
+                let shape = [shape.c, shape.n / shape.groups, shape.r, shape.s];
+                (Some(shape), layer.options.bias, None)
+            }
             OpKind::Linear(linear) => {
                 let shape = [linear.options.n, linear.c, 1, 1];
                 (Some(shape), linear.options.bias, None)
@@ -112,7 +114,7 @@ fn sampled(network: &Network, random: &mut Random) -> (Checkpoint, Vec<Vec<f64>>
             _ => continue,
         };
         if let Some(shape) = shape {
-            let (weight, bias) = layer(random, shape, bias);
+            let (weight, bias) = layer(random, shape, if bias { op.y.c } else { 0 });
             let sizes = shape.map(|size| size as usize);
             tensor(format!("{}.weight", op.name), sizes.to_vec(), &weight);
             if !bias.is_empty() {

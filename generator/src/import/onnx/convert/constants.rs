@@ -96,6 +96,9 @@ impl Converter<'_> {
             OpOptions::Conv(conv) if conv.bn.is_none() && conv.activation == Activation::None => {
                 &mut conv.bias
             }
+            OpOptions::ConvTranspose(layer) if layer.activation == Activation::None => {
+                &mut layer.bias
+            }
             OpOptions::Linear(linear) if linear.activation == Activation::None => &mut linear.bias,
             _ => return false,
         };

@@ -23,25 +23,7 @@ impl Window {
         image: [u32; 2],
         attributes: &Attributes<'_>,
     ) -> Result<Self, Problem> {
-        let pair = |name: &str| match attributes.ints(name) {
-            None => Ok([1, 1]),
-            Some(values) => sizes::<2>(values).ok_or_else(|| one_axis(name, values)),
-        };
-        let (stride, dilation) = (pair("strides")?, pair("dilations")?);
-        let given = match attributes.ints("pads") {
-            None => [0; 4],
-            Some(values) => sizes::<4>(values).ok_or_else(|| {
-                unsupported(format!(
-                    "`pads` = {values:?} is not supported: two axes with pads of 0 or more are"
-                ))
-            })?,
-        };
-        let mut window = Self {
-            kernel,
-            stride,
-            dilation,
-            pads: given,
-        };
+        let mut window = Self::given(kernel, attributes)?;
         match attributes.string("auto_pad").as_deref() {
             None | Some("NOTSET") => {}
             Some("VALID") => window.pads = [0; 4],
@@ -55,6 +37,29 @@ impl Window {
             }
         }
         Ok(window)
+    }
+
+    /// The window of a node with the padding of its attribute `pads`, whatever `auto_pad` is.
+    pub(super) fn given(kernel: [u32; 2], attributes: &Attributes<'_>) -> Result<Self, Problem> {
+        let pair = |name: &str| match attributes.ints(name) {
+            None => Ok([1, 1]),
+            Some(values) => sizes::<2>(values).ok_or_else(|| one_axis(name, values)),
+        };
+        let (stride, dilation) = (pair("strides")?, pair("dilations")?);
+        let given = match attributes.ints("pads") {
+            None => [0; 4],
+            Some(values) => sizes::<4>(values).ok_or_else(|| {
+                unsupported(format!(
+                    "`pads` = {values:?} is not supported: two axes with pads of 0 or more are"
+                ))
+            })?,
+        };
+        Ok(Self {
+            kernel,
+            stride,
+            dilation,
+            pads: given,
+        })
     }
 
     /// Padding so that the output has the input's size over the stride, rounded up; an odd pixel goes to the upper or the lower side.
@@ -197,6 +202,7 @@ impl Converter<'_> {
         };
         let activation = match &op.options {
             OpOptions::Conv(conv) => conv.activation,
+            OpOptions::ConvTranspose(layer) => layer.activation,
             OpOptions::Linear(linear) => linear.activation,
             OpOptions::Binary(_, activation) | OpOptions::Activation(activation) => *activation,
             OpOptions::ScaleShift(scale_shift) => scale_shift.activation,

@@ -394,6 +394,7 @@ struct Parts {
 fn own_activation(options: &mut OpOptions) -> Option<&mut Activation> {
     match options {
         OpOptions::Conv(conv) => Some(&mut conv.activation),
+        OpOptions::ConvTranspose(layer) => Some(&mut layer.activation),
         OpOptions::Linear(linear) => Some(&mut linear.activation),
         OpOptions::Binary(_, activation) => Some(activation),
         OpOptions::ScaleShift(scale_shift) => Some(&mut scale_shift.activation),

@@ -1,0 +1,131 @@
+//! Transposed convolutions.
+
+use super::super::attributes::Attributes;
+use super::super::inputs::input;
+use super::convolution::{Window, sizes};
+use super::padding::padding;
+use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
+use crate::ir::{ConvTransposeOptions, OpOptions, TensorShape};
+
+impl Converter<'_> {
+    pub(super) fn conv_transpose(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let weight = self.expect_constant(inputs, 1, "weight")?;
+        let bias = match input(inputs, 2) {
+            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.to_floats()),
+            None => None,
+        };
+        let &[c, n_per_group, r, s] = &weight.dims[..] else {
+            return Err(unsupported(format!(
+                "a transposed convolution with {} axes is not supported, only of images",
+                weight.dims.len().saturating_sub(2)
+            )));
+        };
+        let rank = self.dims(first(inputs)?).len();
+        if rank != 4 {
+            return Err(unsupported(format!("its input has {rank} axes, not four")));
+        }
+        let op = self.op_of(inputs, 0)?;
+        let x = self.shapes[op];
+        let [c, n_per_group, r, s] =
+            [c, n_per_group, r, s].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        let groups = attributes.int("group").unwrap_or(1);
+        let groups = u32::try_from(groups).map_err(|_| invalid(format!("`group` = {groups}")))?;
+        let n = n_per_group.checked_mul(groups);
+        let n = n.ok_or_else(|| invalid("its weight is too large"))?;
+        if c != x.c {
+            return Err(invalid(format!(
+                "its weight is for {c} channels, its input has {}",
+                x.c
+            )));
+        }
+        if bias.as_ref().is_some_and(|bias| bias.len() != n as usize) {
+            return Err(invalid(format!("its bias is not for {n} channels")));
+        }
+        if let Some(kernel) = attributes.ints("kernel_shape")
+            && sizes::<2>(kernel) != Some([r, s])
+        {
+            return Err(invalid(format!(
+                "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
+            )));
+        }
+        let window = Window::given([r, s], attributes)?;
+        let output_padding = match attributes.ints("output_padding") {
+            None => [0, 0],
+            Some(given) => {
+                sizes::<2>(given).ok_or_else(|| invalid(format!("`output_padding` = {given:?}")))?
+            }
+        };
+        let pads = pads(&window, output_padding, x, attributes)?;
+        let options = OpOptions::ConvTranspose(ConvTransposeOptions {
+            stride: window.stride,
+            pad: padding(pads),
+            output_padding,
+            dilation: window.dilation,
+            groups,
+            bias: bias.is_some(),
+            ..ConvTransposeOptions::new(n, window.kernel)
+        });
+        self.add(node, vec![op], options, |name| {
+            let dims = weight.dims.clone();
+            let mut tensors = vec![(format!("{name}.weight"), dims, weight.to_floats())];
+            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
+            tensors
+        })
+    }
+}
+
+/// What is cut off the output: top, left, bottom, right. It may be given by the size of the output.
+fn pads(
+    window: &Window,
+    output_padding: [u32; 2],
+    x: TensorShape,
+    attributes: &Attributes<'_>,
+) -> Result<[u32; 4], Problem> {
+    let auto_pad = attributes.string("auto_pad");
+    let is_upper = auto_pad.as_deref() == Some("SAME_UPPER");
+    let size = match attributes.ints("output_shape") {
+        Some(given) => Some(sizes::<2>(given).ok_or_else(|| {
+            unsupported(format!(
+                "`output_shape` = {given:?} is not supported, only two sizes"
+            ))
+        })?),
+        None => None,
+    };
+    let size = match (auto_pad.as_deref(), size) {
+        (_, Some(size)) => size,
+        (None | Some("NOTSET"), None) => return Ok(window.pads),
+        (Some("VALID"), None) => return Ok([0; 4]),
+        (Some("SAME_UPPER" | "SAME_LOWER"), None) => [
+            x.h.saturating_mul(window.stride[0]),
+            x.w.saturating_mul(window.stride[1]),
+        ],
+        (Some(other), None) => {
+            return Err(unsupported(format!(
+                "`auto_pad` = {} is not supported",
+                other.escape_debug()
+            )));
+        }
+    };
+    let mut pads = [0; 4];
+    for (axis, pixels) in [x.h, x.w].into_iter().enumerate() {
+        let steps = u64::from(pixels - 1) * u64::from(window.stride[axis]);
+        let reach =
+            u64::from(window.dilation[axis]) * u64::from(window.kernel[axis].saturating_sub(1)) + 1;
+        let full = steps + reach + u64::from(output_padding[axis]);
+        let cut = full.checked_sub(u64::from(size[axis]));
+        let cut = cut.and_then(|cut| u32::try_from(cut).ok()).ok_or_else(|| {
+            unsupported(format!(
+                "an output of {} pixels along an axis is not supported: the input reaches {full}",
+                size[axis]
+            ))
+        })?;
+        let first = if is_upper { cut / 2 } else { cut.div_ceil(2) };
+        (pads[axis], pads[axis + 2]) = (first, cut - first);
+    }
+    Ok(pads)
+}
