@@ -35,6 +35,7 @@ class Admm:
         kappa: the part of the distance to Z - U that the pulls of one period close, up to rounding.
         rho: coefficient of the penalty rho / 2 ||K - Z + U||^2 of eq. 9, instead of kappa.
         hooi: sweeps of HOOI in each projection; 0 is truncated HOSVD.
+        scaler: the GradScaler, needed with fused optimisers only; `step` then comes after `scaler.update()`.
 
     Raises:
         LayerError: a layer cannot be factorised or trained so; names all of them.
@@ -49,6 +50,7 @@ class Admm:
         kappa: Schedule = 0.25,
         rho: Schedule | None = None,
         hooi: int = 0,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         if steps < 1:
             raise TdcError(f"steps is {steps}; it is the number of optimiser steps between two dual updates")
@@ -61,7 +63,8 @@ class Admm:
         self._ranks = [axis_ranks(layer.weight.shape, plan.layers[name]) for name, layer in layers.items()]
         self._count = 0
         self._updates = 0
-        self._scale: float | None = None
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._scale = self._scaler.get_scale() if self._scaler else 1.0
         self._duals = [torch.zeros_like(weight) for weight in self._weights]
         self._z = self._projections([weight.detach().clone() for weight in self._weights])
         self._targets = [z.clone() for z in self._z]
@@ -73,14 +76,14 @@ class Admm:
         return self._updates
 
     @torch.no_grad()
-    def step(self, scaler: torch.amp.GradScaler | None = None) -> bool:
+    def step(self) -> bool:
         """Pulls the weights, and updates Z and U in every `steps`-th call. Returns whether it did anything.
 
         It does nothing if no weight has changed since the last call, as after a step that a GradScaler has skipped or
-        between the steps of gradient accumulation. Fused optimisers decide on the device whether they skip a step: for
-        these pass the scaler, after `scaler.update()`.
+        between the steps of gradient accumulation. A fused optimiser touches the weights even then, so `scaler` must
+        say that it has skipped the step.
         """
-        if self._was_skipped(scaler):
+        if self._was_skipped():
             return False
         if self.rho is None and self._weights:
             torch._foreach_lerp_(self._weights, self._targets, _at(self.kappa, self._updates) / self.steps)
@@ -168,11 +171,11 @@ class Admm:
                 projected[index] = layer.clone()
         return projected
 
-    def _was_skipped(self, scaler: torch.amp.GradScaler | None) -> bool:
-        if scaler is not None and scaler.is_enabled():
+    def _was_skipped(self) -> bool:
+        if self._scaler is not None:
             # The scale falls if and only if the step was skipped.
-            before, self._scale = self._scale, scaler.get_scale()
-            if before is not None and self._scale < before:
+            before, self._scale = self._scale, self._scaler.get_scale()
+            if self._scale < before:
                 self._versions = self._current_versions()
                 return True
         return bool(self._weights) and self._versions == self._current_versions()
@@ -186,13 +189,15 @@ def _at(schedule: Schedule, updates: int) -> float:
     return schedule(updates) if callable(schedule) else schedule
 
 
-def _refuse_untrainable(layers: dict[str, nn.Conv2d] | dict[str, nn.Conv2d | nn.Linear]) -> None:
+def _refuse_untrainable(layers: dict[str, nn.Conv2d | nn.Linear]) -> None:
     problems = []
     for name, layer in layers.items():
         if not layer.weight.requires_grad:
             problems.append(f"{name}: is frozen; set requires_grad, or leave it out of the plan and use decompose")
         if layer.weight.dtype not in (torch.float32, torch.float64):
             dtype = str(layer.weight.dtype).removeprefix("torch.")
-            problems.append(f"{name}: a pull is smaller than the rounding of {dtype}; keep weights in fp32, use autocast")
+            problems.append(
+                f"{name}: a pull is smaller than the rounding of {dtype}; keep weights in fp32, use autocast"
+            )
     if problems:
         raise LayerError(problems)

@@ -34,7 +34,9 @@ class TuckerConv2d(nn.Sequential):
             padding_mode=layer.padding_mode,
         )
         last = nn.Conv2d(d2, layer.out_channels, 1, bias=layer.bias is not None)
-        module = cls(first, _filled(core, weights[1], layer.weight), _filled(last, weights[2], layer.weight, layer.bias))
+        module = cls(
+            first, _filled(core, weights[1], layer.weight), _filled(last, weights[2], layer.weight, layer.bias)
+        )
         return module.train(layer.training)
 
     @property

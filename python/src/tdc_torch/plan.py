@@ -85,7 +85,11 @@ class Plan:
 def _ranks(name: str, value: object) -> Ranks:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(rank, int) and rank > 0 for rank in value):
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(rank, int) and rank > 0 for rank in value)
+    ):
         return (value[0], value[1])
     raise ConfigError(f"{name}: ranks are two positive numbers [D1, D2], or one, not {value}")
 

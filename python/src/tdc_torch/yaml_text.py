@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from .errors import ConfigError
 
-Yaml: TypeAlias = Union[None, bool, int, float, str, list["Yaml"], dict[str, "Yaml"]]
+Yaml: TypeAlias = None | bool | int | float | str | list["Yaml"] | dict[str, "Yaml"]
 
 _PLAIN = re.compile(r"[A-Za-z_][\w.\-/]*\Z", re.ASCII)
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _INTEGER = re.compile(r"[-+]?\d+\Z")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\Z")
-_TOKEN = re.compile(r"""\s*(?:(?P<mark>[{}\[\],])|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|(?P<plain>[^{}\[\],"']+))""")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<mark>[{}\[\],])|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')|(?P<plain>[^{}\[\],"']+))"""
+)
 
 
 def flow(value: object) -> str:
