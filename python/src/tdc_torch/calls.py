@@ -137,7 +137,8 @@ def _order(given: Tensor, node: fx.Node) -> list[int]:
     axes = [axis for axis in node.args[1:] if isinstance(axis, int | tuple | list)]
     numbers: list[Any] = list(axes[0]) if axes and isinstance(axes[0], tuple | list) else list(axes)
     if name == "permute":
-        return [axis % given.dim() for axis in (numbers or list(node.kwargs["dims"]))]  # type: ignore[call-overload]
+        dims: Any = node.kwargs.get("dims", ())
+        return [axis % given.dim() for axis in numbers or dims]
     order = list(range(given.dim()))
     a, b = (axis % given.dim() for axis in numbers)
     order[a], order[b] = order[b], order[a]

@@ -21,6 +21,9 @@ def decompose(model: nn.Module, plan: Plan, *, hooi: int = 0) -> nn.Module:
         LayerError: a layer cannot be factorised; names all of them.
     """
     copied = copy.deepcopy(unwrap(model))
+    if plan.input_shape is not None:
+        # What `export` traces with where it gets no example.
+        copied.tdc_input_shape = plan.input_shape  # type: ignore[assignment]
     for name, layer in dense_layers(copied, plan).items():
         ranks = plan.layers[name]
         if isinstance(ranks, tuple):

@@ -1,7 +1,7 @@
 """Factors of weights: truncated HOSVD, HOOI and truncated SVD, for stacks of layers of one shape.
 
-A weight is N x C x R x S (convolution) or N x C (linear layer). A stack has one more axis in front. Axes of a weight are
-counted from 0 here: axis 0 has the N output channels (rank D2), axis 1 the C input channels (rank D1). The paper
+A weight is N x C x R x S (convolution) or N x C (linear layer). A stack has one more axis in front. Axes of a weight
+are counted from 0 here: axis 0 has the N output channels (rank D2), axis 1 the C input channels (rank D1). The paper
 writes weights as C x N x R x S, so its mode 1 is axis 1.
 """
 
@@ -34,7 +34,7 @@ def multiply(stack: Tensor, matrices: Tensor, axis: int) -> Tensor:
     """The mode product of each weight with its matrix (L x new size x old size)."""
     moved = stack.movedim(axis + 1, 1)
     product = torch.matmul(matrices, moved.flatten(2))
-    return product.unflatten(2, moved.shape[2:]).movedim(1, axis + 1)
+    return product.reshape(*product.shape[:2], *moved.shape[2:]).movedim(1, axis + 1)
 
 
 def leading(stack: Tensor, axis: int, ranks: Sequence[int]) -> Tensor:
@@ -44,9 +44,8 @@ def leading(stack: Tensor, axis: int, ranks: Sequence[int]) -> Tensor:
     the largest have zeros in their last columns, so that a stack may have different ranks.
     """
     matrices = unfold(stack, axis)
-    _, vectors = torch.linalg.eigh(matrices @ matrices.mT)
     most = max(ranks)
-    vectors = vectors.flip(-1)[..., :most]
+    vectors: Tensor = torch.linalg.eigh(matrices @ matrices.mT)[1].flip(-1)[..., :most]
     if min(ranks) < most:
         columns = torch.arange(most, device=stack.device)
         limits = torch.tensor(list(ranks), device=stack.device)

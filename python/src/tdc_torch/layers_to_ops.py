@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from . import activations
-from .modules import FACTORISED, LowRankLinear
+from .modules import FACTORISED, LowRankConv2d, LowRankLinear, TuckerConv2d
 from .translation import Translation, Unsupported, View
 
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -21,18 +21,20 @@ def convert(translation: Translation, node: fx.Node, layer: nn.Module) -> object
     Raises:
         Unsupported: with what to do.
     """
-    source = translation.read(node.args[0]) if node.args else None
+    source: Any = translation.read(node.args[0])
     if isinstance(layer, _NOTHING) or type(layer).__name__ == "StochasticDepth":
         return source
     activation = activations.of_module(layer)
     if activation is not None:
+        if getattr(layer, "inplace", False) and len(node.all_input_nodes[0].users) > 1:
+            raise Unsupported("changes a tensor in place that others read; set inplace=False")
         return translation.activation(node, activation, source)
     if isinstance(layer, FACTORISED):
         return _factorised(translation, node, layer, source)
     if isinstance(layer, nn.Conv2d):
         return convolution(translation, node, layer, source, {})
     if isinstance(layer, nn.Linear):
-        keys = {} if layer.bias is not None else {"bias": False}
+        keys: dict[str, object] = {} if layer.bias is not None else {"bias": False}
         return linear(translation, node, source, layer.out_features, keys)
     if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d):
         return _batch_norm(translation, node, layer, source)
@@ -99,7 +101,7 @@ def convolution(
         keys["groups"] = layer.groups
     if layer.bias is not None:
         keys["bias"] = True
-    return translation.emit("conv", node, [source], str(node.target), **keys, **ranks)
+    return translation.emit("conv", node, [source], str(node.target), keys={**keys, **ranks})
 
 
 def linear(translation: Translation, node: fx.Node, source: object, features: int, keys: dict[str, object]) -> str:
@@ -107,19 +109,35 @@ def linear(translation: Translation, node: fx.Node, source: object, features: in
     given = node.all_input_nodes[0].meta["result"]
     if given.dim() != 2:
         raise Unsupported(f"reads a tensor of {given.dim()} axes; flatten it, or use a 1x1 Conv2d for each pixel")
-    return translation.emit("linear", node, [str(source)], str(node.target), n=features, **keys)
+    return translation.emit("linear", node, [str(source)], str(node.target), n=features, keys=keys)
 
 
-def _factorised(translation: Translation, node: fx.Node, layer: Any, source: str) -> str:
+def _factorised(
+    translation: Translation, node: fx.Node, layer: TuckerConv2d | LowRankConv2d | LowRankLinear, source: str
+) -> str:
+    last: Any = layer.last
     if isinstance(layer, LowRankLinear):
-        keys: dict[str, object] = {} if layer.last.bias is not None else {"bias": False}
-        return linear(translation, node, source, layer.last.out_features, {**keys, "rank": layer.ranks})
+        keys: dict[str, object] = {} if last.bias is not None else {"bias": False}
+        return linear(translation, node, source, last.out_features, {**keys, "rank": layer.ranks})
     # One convolution with the sizes of the dense layer stands for the factors.
-    wide = layer.core if isinstance(layer.ranks, tuple) else layer.first
-    dense = nn.Conv2d(layer.first.in_channels, layer.last.out_channels, wide.kernel_size, wide.stride, wide.padding,
-                      wide.dilation, bias=layer.last.bias is not None, padding_mode=wide.padding_mode,
-                      device="meta")  # fmt: skip
-    ranks = {"ranks": list(layer.ranks)} if isinstance(layer.ranks, tuple) else {"rank": layer.ranks}
+    first: Any = layer.first
+    wide: Any = layer.core if isinstance(layer, TuckerConv2d) else first
+    dense = nn.Conv2d(
+        first.in_channels,
+        last.out_channels,
+        wide.kernel_size,
+        wide.stride,
+        wide.padding,
+        wide.dilation,
+        bias=last.bias is not None,
+        padding_mode=wide.padding_mode,
+        device="meta",
+    )
+    ranks: dict[str, object] = {}
+    if isinstance(layer, TuckerConv2d):
+        ranks["ranks"] = list(layer.ranks)
+    else:
+        ranks["rank"] = layer.ranks
     return convolution(translation, node, dense, source, ranks)
 
 
@@ -157,7 +175,7 @@ def max_pool(
     keys = _pool_keys(kernel_size, stride, padding, ceil_mode)
     if pair(dilation) != [1, 1]:
         keys["dilation"] = short(pair(dilation))
-    return translation.emit("max_pool", node, [source], **keys)
+    return translation.emit("max_pool", node, [source], keys=keys)
 
 
 def avg_pool(
@@ -170,7 +188,7 @@ def avg_pool(
     keys = _pool_keys(kernel_size, stride, padding, ceil_mode)
     if not count_include_pad:
         keys["count_include_pad"] = False
-    return translation.emit("avg_pool", node, [source], **keys)
+    return translation.emit("avg_pool", node, [source], keys=keys)
 
 
 def _pool_keys(kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, object]:
@@ -238,7 +256,7 @@ def pad(translation: Translation, node: fx.Node, source: str, padding: Any, mode
         keys["mode"] = _PAD_MODES[mode]
     elif value:
         keys["value"] = value
-    return translation.emit("pad", node, [source], **keys)
+    return translation.emit("pad", node, [source], keys=keys)
 
 
 def pair(value: Any) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -39,7 +40,7 @@ def save(model: nn.Module, path: str | Path) -> None:
 def export(
     model: nn.Module,
     folder: str | Path,
-    example: Tensor,
+    example: Tensor | None = None,
     *,
     gpu: str | None = None,
     name: str | None = None,
@@ -49,18 +50,25 @@ def export(
     Args:
         model: dense or factorised.
         folder: created if missing.
-        example: a batch of images; its shape is the network's input.
+        example: a batch of images; its shape is the network's input. Default: that of the plan of `compress`.
         gpu: name of the GPU to generate for; default that of `tdc-gen`.
         name: of the network; default that of the class.
 
     Raises:
         UnsupportedNetworkError: names everything that the config language lacks.
+        TdcError: there is neither an example nor a shape.
         GeneratorError: `tdc-gen` is missing or has failed.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config, weights, code = folder / "network.yaml", folder / "weights.safetensors", folder / "generated"
-    text = translate(unwrap(model), example, name).text(gpu)
+    module = unwrap(model)
+    if example is None:
+        shape = getattr(module, "tdc_input_shape", None)
+        if shape is None:
+            raise TdcError("export needs an example: the model is not decomposed by a plan that says the input's shape")
+        example = torch.zeros(shape, device=next(module.parameters()).device)
+    text = translate(module, example, name).text(gpu)
     config.write_text(text)
     save(model, weights)
     generator.run([config, "--out", code])

@@ -34,7 +34,7 @@ class _Layer:
     """Ranks to measure: d1 and d2, or rank alone; ascending, without the full ones."""
 
     def points(self) -> list[Ranks]:
-        return [point if len(point) == 2 else point[0] for point in product(*self.axes)]  # type: ignore[misc]
+        return [point if len(point) == 2 else point[0] for point in product(*self.axes)]
 
 
 def sensitivity(
@@ -133,7 +133,7 @@ def _is_candidate(module: nn.Module | None) -> bool:
 
 def _data(model: nn.Module, loader: Iterable[Any], batches: int) -> list[tuple[Tensor, Tensor]]:
     device = next(model.parameters()).device
-    data = []
+    data: list[tuple[Tensor, Tensor]] = []
     for images, labels in loader:
         if len(data) == batches:
             break
@@ -194,7 +194,7 @@ def _fisher(
                 products = (gradient * _apply(layer.module, inputs, error)).flatten(1).sum(1)
                 sums[index] += 0.5 * products.square().sum().item() / images_in_all
 
-        output.register_hook(backward)
+        output.register_hook(backward)  # type: ignore[no-untyped-call]
 
     def run(images: Tensor) -> None:
         with torch.enable_grad():
@@ -202,7 +202,7 @@ def _fisher(
             probabilities = outputs.detach().softmax(1).cpu()
             labels = torch.multinomial(probabilities, 1, generator=generator)[:, 0].to(outputs.device)
             # A sum, so that each image has its own gradient.
-            F.cross_entropy(outputs, labels, reduction="sum").backward()
+            F.cross_entropy(outputs, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
 
     kept = {name: parameter.grad for name, parameter in model.named_parameters()}
     try:
@@ -244,7 +244,8 @@ def _visit_outputs(
 @torch.no_grad()
 def _apply(module: nn.Conv2d | nn.Linear, inputs: Tensor, weight: Tensor) -> Tensor:
     if isinstance(module, nn.Conv2d):
-        return module._conv_forward(inputs, weight, None)
+        output: Tensor = module._conv_forward(inputs, weight, None)
+        return output
     return F.linear(inputs, weight)
 
 

@@ -11,14 +11,14 @@ from torch import Tensor, fx, nn
 from .errors import TdcError, UnsupportedNetworkError
 from .modules import FACTORISED
 
-# Modules with torch functions inside that the config language has as a whole, by name, so that torchvision is not imported.
-_WHOLE = {"StochasticDepth", "LayerNorm2d", "FrozenBatchNorm2d"}
+# torchvision's modules that are translated as a whole; by name, so that torchvision is not imported.
+_WHOLE = {"StochasticDepth", "LayerNorm2d"}
 
 
 class _Tracer(fx.Tracer):
     def is_leaf(self, m: nn.Module, module_qualified_name: str) -> bool:
         is_whole = isinstance(m, FACTORISED) or type(m).__name__ in _WHOLE
-        return is_whole or super().is_leaf(m, module_qualified_name)
+        return is_whole or bool(super().is_leaf(m, module_qualified_name))  # type: ignore[misc]
 
 
 class _Recorder(fx.Interpreter):
@@ -52,8 +52,8 @@ def trace(model: nn.Module, example: Tensor) -> fx.GraphModule:
         except Exception as error:  # what a trace raises depends on the model's code
             advice = "torch.fx runs it with symbolic tensors: no branch may depend on their values"
             raise UnsupportedNetworkError([f"{type(model).__name__}: {error}; {advice}"]) from error
-        graph.eliminate_dead_code()
         module = fx.GraphModule(model, graph)
+        module.graph.eliminate_dead_code()
         with torch.no_grad():
             _Recorder(module).run(example)
         return module

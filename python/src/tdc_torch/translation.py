@@ -46,7 +46,16 @@ class Translation:
         """An argument with nodes replaced by their values."""
         return fx.node.map_arg(argument, lambda node: self.values[node])
 
-    def emit(self, kind: str, node: fx.Node, inputs: list[str], name: str | None = None, **keys: object) -> str:
+    def emit(
+        self,
+        kind: str,
+        node: fx.Node,
+        inputs: list[str],
+        name: str | None = None,
+        *,
+        keys: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> str:
         """Adds an op. Ops with weights must keep their module's name, others get a free one."""
         for source in inputs:
             if not isinstance(source, str):
@@ -61,7 +70,8 @@ class Translation:
             number += 1
             found = f"{wanted}_{number}"
         self.names.add(found)
-        self.ops.append(Op(kind, found, inputs, {key: value for key, value in keys.items() if value is not None}))
+        given = {**more, **(keys or {})}
+        self.ops.append(Op(kind, found, inputs, {key: value for key, value in given.items() if value is not None}))
         return found
 
     def sole_writer(self, node: fx.Node) -> Op | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, Union
 
 from .errors import ConfigError
 
-Yaml: TypeAlias = None | bool | int | float | str | list["Yaml"] | dict[str, "Yaml"]
+Yaml: TypeAlias = Union[bool, int, float, str, list["Yaml"], dict[str, "Yaml"], None]  # noqa: UP007 - 3.10
 
 _PLAIN = re.compile(r"[A-Za-z_][\w.\-/]*\Z", re.ASCII)
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
