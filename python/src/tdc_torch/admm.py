@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -10,6 +11,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .errors import LayerError, TdcError
 from .factors import axis_ranks, project
@@ -69,6 +71,8 @@ class Admm:
         self._z = self._projections([weight.detach().clone() for weight in self._weights])
         self._targets = [z.clone() for z in self._z]
         self._versions = self._current_versions()
+        self._stepped = False
+        self._watch_optimizers()
 
     @property
     def updates(self) -> int:
@@ -79,9 +83,9 @@ class Admm:
     def step(self) -> bool:
         """Pulls the weights, and updates Z and U in every `steps`-th call. Returns whether it did anything.
 
-        It does nothing if no weight has changed since the last call, as after a step that a GradScaler has skipped or
-        between the steps of gradient accumulation. A fused optimiser touches the weights even then, so `scaler` must
-        say that it has skipped the step.
+        It does nothing if no optimiser has changed the weights since the last call, as after a step that a GradScaler
+        has skipped or between the steps of gradient accumulation. A fused optimiser decides on the device, so `scaler`
+        must say that it has skipped the step.
         """
         if self._was_skipped():
             return False
@@ -90,7 +94,7 @@ class Admm:
         self._count += 1
         if self._count % self.steps == 0:
             self._update()
-        self._versions = self._current_versions()
+        self._forget_changes()
         return True
 
     @torch.no_grad()
@@ -139,7 +143,7 @@ class Admm:
             self._z[index].copy_(layer["z"])
             self._duals[index].copy_(layer["u"])
         self._set_targets()
-        self._versions = self._current_versions()
+        self._forget_changes()
 
     def _update(self) -> None:
         """Eq. 12 and line 10 of Algorithm 1."""
@@ -176,9 +180,28 @@ class Admm:
             # The scale falls if and only if the step was skipped.
             before, self._scale = self._scale, self._scaler.get_scale()
             if self._scale < before:
-                self._versions = self._current_versions()
+                self._forget_changes()
                 return True
-        return bool(self._weights) and self._versions == self._current_versions()
+        # Fused optimisers leave the versions as they are, compiled and foreign ones need not call hooks.
+        return bool(self._weights) and not self._stepped and self._versions == self._current_versions()
+
+    def _forget_changes(self) -> None:
+        self._stepped = False
+        self._versions = self._current_versions()
+
+    def _watch_optimizers(self) -> None:
+        """Notes every step of an optimiser that has one of the weights. The hook goes with this object."""
+        weak, identities = weakref.ref(self), {id(weight) for weight in self._weights}
+
+        def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            admm = weak()
+            if admm is not None and any(
+                id(p) in identities for group in optimizer.param_groups for p in group["params"]
+            ):
+                admm._stepped = True
+
+        handle = register_optimizer_step_post_hook(note)
+        weakref.finalize(self, handle.remove)
 
     def _current_versions(self) -> list[int]:
         """A tensor's version counts its changes in place; reading it does not wait for the device."""

@@ -16,9 +16,9 @@ _WHOLE = {"StochasticDepth", "LayerNorm2d"}
 
 
 class _Tracer(fx.Tracer):
-    def is_leaf(self, m: nn.Module, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         is_whole = isinstance(m, FACTORISED) or type(m).__name__ in _WHOLE
-        return is_whole or bool(super().is_leaf(m, module_qualified_name))  # type: ignore[misc]
+        return is_whole or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Recorder(fx.Interpreter):
