@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from data import SIZE, splits
+from data import SIZE, Split, splits
 from networks import NETWORKS
 from torch import nn
 from training import correct, fit
@@ -48,7 +48,7 @@ def run(job: Job, folder: Path, data: Path, epochs: int, device: str) -> None:
     if path.exists():
         return
     torch.set_num_threads(1)
-    parts = splits(data, job.seed)
+    parts = rendered(data, folder, job.seed)
     # The base network has been trained with the same epochs before.
     model = base(job, folder, parts, epochs, device)
     result: dict[str, object] = {"job": asdict(job)}
@@ -75,6 +75,16 @@ def run(job: Job, folder: Path, data: Path, epochs: int, device: str) -> None:
             fit(model, parts["train"], last, job.rate, job.seed)
     result |= {name: correct(model, parts[name]) for name in ("validation", "test")}
     write(path, result)
+
+
+def rendered(data: Path, folder: Path, seed: int) -> dict[str, Split]:
+    """The images of a seed, rendered once."""
+    path = folder / f"images-{seed}.pt"
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}")
+        torch.save({name: vars(split) for name, split in splits(data, seed).items()}, temporary)
+        temporary.rename(path)
+    return {name: Split(**fields) for name, fields in torch.load(path).items()}
 
 
 def base(job: Job, folder: Path, parts: dict, epochs: int, device: str) -> nn.Module:

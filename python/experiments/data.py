@@ -36,8 +36,10 @@ def write_npz(path: Path) -> None:
 
 
 def splits(path: Path, seed: int, train_copies: int = 12, test_copies: int = 6) -> dict[str, Split]:
-    """`train`, `validation` and `test`. The split of the base images is the same for all seeds, so that intervals can be
-    paired; renderings differ."""
+    """`train`, `validation` and `test`.
+
+    The split of the base images is the same for all seeds, so that intervals can be paired; renderings differ.
+    """
     with numpy.load(path) as file:
         images = torch.tensor(file["images"], dtype=torch.float32)[:, None] / 16
         labels = torch.tensor(file["labels"], dtype=torch.long)

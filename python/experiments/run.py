@@ -5,8 +5,8 @@
     ./run.py --data digits.npz --results DIR [--device cuda] [--seeds 5] [--epochs 50] [--jobs 14]
     ./report.py DIR ../../docs/results/training.md
 
-Resumes: a run whose result is in DIR is not repeated. Rates are chosen on the validation images of seed 0. Needs `tdc-gen`
-on the path or in TDC_GEN.
+Resumes: a run whose result is in DIR is not repeated. Rates are chosen on the validation images of seed 0. Needs
+`tdc-gen` on the path or in TDC_GEN.
 """
 
 from __future__ import annotations
