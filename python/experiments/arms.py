@@ -23,7 +23,7 @@ RATES = (0.01, 0.03, 0.1)
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `rate` is the learning rate after the base network; the narrow network's is that of its whole training."""
+    """One run. `rate` is that after the base network; for the narrow network that of its whole training."""
 
     network: str
     arm: str
