@@ -42,13 +42,13 @@ TUNED = ("dense", "direct", "admm", "control", "narrow")
 """Arms whose rate is chosen on validation images, for each network and cut. `fine` has 0.1 times the base rate."""
 
 
-def run(job: Job, folder: Path, data: Path, epochs: int, device: str) -> None:
+def run(job: Job, folder: Path, data: Path, epochs: int, device: str, copies: int) -> None:
     """Runs a job and writes its result, unless it is there already."""
     path = folder / f"{job.key}.json"
     if path.exists():
         return
     torch.set_num_threads(1)
-    parts = rendered(data, folder, job.seed)
+    parts = rendered(data, folder, job.seed, copies)
     # The base network has been trained with the same epochs before.
     model = base(job, folder, parts, epochs, device)
     result: dict[str, object] = {"job": asdict(job)}
@@ -77,12 +77,12 @@ def run(job: Job, folder: Path, data: Path, epochs: int, device: str) -> None:
     write(path, result)
 
 
-def rendered(data: Path, folder: Path, seed: int) -> dict[str, Split]:
+def rendered(data: Path, folder: Path, seed: int, copies: int) -> dict[str, Split]:
     """The images of a seed, rendered once."""
     path = folder / f"images-{seed}.pt"
     if not path.exists():
         temporary = path.with_suffix(f".{os.getpid()}")
-        torch.save({name: vars(split) for name, split in splits(data, seed).items()}, temporary)
+        torch.save({name: vars(split) for name, split in splits(data, seed, copies).items()}, temporary)
         temporary.rename(path)
     return {name: Split(**fields) for name, fields in torch.load(path).items()}
 

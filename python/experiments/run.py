@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--cuts", type=float, nargs="+", default=[0.57, 0.84])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--copies", type=int, default=12, help="renderings of each base image [default: 12]")
     parser.add_argument("--jobs", type=int, default=14, help="processes at a time [default: 14]")
     options = parser.parse_args()
     if options.write_data:
@@ -72,7 +73,9 @@ def main() -> None:
 
         def run(jobs: list[Job]) -> int:
             todo = {
-                pool.submit(arms.run, job, options.results, options.data, options.epochs, options.device): job
+                pool.submit(
+                    arms.run, job, options.results, options.data, options.epochs, options.device, options.copies
+                ): job
                 for job in jobs
             }
             wrong = 0
