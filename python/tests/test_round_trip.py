@@ -96,7 +96,7 @@ def test_a_missing_binary_is_an_error_with_advice(small: Small, monkeypatch: pyt
         tdc.compress(small, torch.zeros(1, 3, 16, 16), flops_cut=0.1)
 
 
-NETWORKS = {"resnet18": 64, "resnet50": 64, "vgg16": 32, "densenet121": 64, "mobilenet_v2": 64}
+NETWORKS = {"resnet18": 64, "resnet50": 64, "vgg16": 224, "densenet121": 64, "mobilenet_v2": 64}
 
 
 @pytest.mark.slow
