@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Writes the page of the results of run.py: ./report.py DIR PAGE.md
+
+Intervals are 95 % by bootstrap over the base images of the test, paired where two arms are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy
+
+SAMPLES = 2000
+COMPARED = [
+    ("admm, untrained", "direct, untrained"),
+    ("admm, untrained", "admm, own dense weights"),
+    ("admm", "control"),
+    ("admm", "fine"),
+    ("admm", "direct"),
+    ("direct", "dense"),
+    ("direct", "narrow"),
+    ("direct", "direct, uniform ranks"),
+    ("direct", "direct, tdc ranks"),
+]
+
+Table = dict[str, dict[int, list[float]]]
+
+
+def read(folder: Path) -> dict[tuple[str, float], Table]:
+    """By network and cut: by arm the fractions of correct renderings of all base images, a list for each seed."""
+    rates = json.loads((folder / "rates.json").read_text())["rates"]
+    tuned = {(network, arm, cut): rate for network, found in rates.items() for arm, cut, rate in found}
+    found: dict[tuple[str, float], Table] = defaultdict(lambda: defaultdict(dict))
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text())
+        job = result.get("job")
+        if job is None:
+            continue
+        arm, place = job["arm"], (job["network"], job["cut"])
+        if arm != "fine" and tuned[job["network"], arm, job["cut"]] != job["rate"]:
+            continue
+        label = arm if job["method"] == "optimal" else f"{arm}, {job['method']} ranks"
+        rows = {label: result["test"]}
+        if job["method"] == "optimal" and "untrained" in result and arm != "fine":
+            rows[f"{label}, untrained"] = result["untrained"]
+        if arm == "admm":
+            rows["admm, own dense weights"] = result["own_dense"]
+        for name, correct in rows.items():
+            found[place][name][job["seed"]] = [correct[key] for key in sorted(correct, key=int)]
+    for (network, cut), table in found.items():
+        if cut:
+            table["dense"] = found[network, 0.0]["dense"]
+    return {place: table for place, table in found.items() if place[1]}
+
+
+def interval(values: numpy.ndarray) -> tuple[float, float, float]:
+    """Mean over seeds and base images in percent, and the ends of its interval."""
+    images = values.mean(0)
+    picks = numpy.random.default_rng(0).integers(0, len(images), (SAMPLES, len(images)))
+    low, high = numpy.percentile(images[picks].mean(1), [2.5, 97.5])
+    return 100 * images.mean(), 100 * low, 100 * high
+
+
+def page(folder: Path) -> str:
+    """The page."""
+    lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`.", ""]
+    for (network, cut), table in read(folder).items():
+        lines += [f"## {network}, {100 * cut:.0f} % of the operations cut", ""]
+        lines += ["| arm | accuracy (%) | interval | each seed |", "|---|---|---|---|"]
+        for arm, seeds in sorted(table.items()):
+            values = numpy.array([seeds[seed] for seed in sorted(seeds)])
+            mean, low, high = interval(values)
+            each = " ".join(f"{100 * row.mean():.1f}" for row in values)
+            lines.append(f"| {arm} | {mean:.1f} | {low:.1f} to {high:.1f} | {each} |")
+        lines += ["", "| difference | points | interval |", "|---|---|---|"]
+        for one, other in COMPARED:
+            seeds = sorted(set(table.get(one, {})) & set(table.get(other, {})))
+            if seeds:
+                gaps = numpy.array([table[one][s] for s in seeds]) - numpy.array([table[other][s] for s in seeds])
+                mean, low, high = interval(gaps)
+                lines.append(f"| {one} minus {other} | {mean:.1f} | {low:.1f} to {high:.1f} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(page(Path(sys.argv[1])))

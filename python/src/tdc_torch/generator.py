@@ -1,0 +1,39 @@
+"""Runs the `tdc-gen` binary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import GeneratorError
+
+
+def find() -> str:
+    """Path of the binary: `$TDC_GEN`, else `tdc-gen` on the search path.
+
+    Raises:
+        GeneratorError: there is none.
+    """
+    named = os.environ.get("TDC_GEN")
+    found = shutil.which(named or "tdc-gen")
+    if found is None:
+        where = f"TDC_GEN is {named}, which is no program" if named else "there is no tdc-gen on PATH"
+        raise GeneratorError(f"{where}; build it with `cargo build --release -p tdc-generator`, and set TDC_GEN to it")
+    return found
+
+
+def run(arguments: Sequence[str | Path]) -> str:
+    """Runs the binary and returns what it prints.
+
+    Raises:
+        GeneratorError: it is missing, or its exit code is not 0; with its own message.
+    """
+    command = [find(), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        # Progress is on the same stream; errors come last.
+        raise GeneratorError(f"`tdc-gen {arguments[0]}` failed with code {result.returncode}:\n{result.stderr.strip()}")
+    return result.stdout
