@@ -626,7 +626,6 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     units
 }
 
-/// All ops except convolutions, with one image and with three.
 /// Transposed convolutions with each option: prime channels, groups, strides with which some taps reach no pixel, dilations that share a
 /// factor with them, uneven padding, output padding, one pixel.
 fn conv_transposes(batch: u32) -> Vec<(Problem, &'static str, Option<Vec<u32>>)> {
@@ -686,7 +685,7 @@ fn conv_transposes(batch: u32) -> Vec<(Problem, &'static str, Option<Vec<u32>>)>
     ];
     let scheme = tdc_generator::scheme::scheme("conv_transpose").unwrap();
     let mut requests = Vec::new();
-    for (index, (shape, output_padding)) in shapes.into_iter().enumerate() {
+    for (index, (shape, output_padding)) in (0..).zip(shapes) {
         let problem = Problem::ConvTranspose(ConvTransposeProblem {
             shape,
             output_padding,
@@ -706,6 +705,7 @@ fn conv_transposes(batch: u32) -> Vec<(Problem, &'static str, Option<Vec<u32>>)>
     requests
 }
 
+/// All ops except convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
     let mut requests = Vec::new();
