@@ -82,6 +82,15 @@ def test_output_error_falls_with_the_rank(small: Small, tmp_path: Path) -> None:
     assert losses[0] > 2 * losses[-1]
 
 
+@pytest.mark.usefixtures("tdc_gen")
+def test_ranks_are_chosen_by_measured_losses(small: Small, tmp_path: Path) -> None:
+    path = tmp_path / "sensitivity.json"
+    measured = tdc.sensitivity(small, LOADER, path, layers=["conv2"], evaluations=9, progress=False)
+    plan = tdc.compress(small, IMAGES[:1], flops_cut=0.05, step=1, sensitivity=path, folder=tmp_path)
+    assert list(plan.layers) == ["conv2"]
+    assert measured["criterion"] in (tmp_path / "network.yaml").read_text()
+
+
 def test_grids_end_below_all_channels() -> None:
     assert grid(64, 4) == [4, 8, 16, 32]
     assert grid(3, 4)[-1] < 3

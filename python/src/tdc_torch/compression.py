@@ -52,7 +52,7 @@ def compress(
         layer_error: largest loss of a layer.
         method: `optimal`, `tdc` or `uniform`.
         criterion: how the loss of a layer is computed; default that of `tdc-gen`.
-        sensitivity: file of `sensitivity`, whose losses are used in place of a criterion.
+        sensitivity: file of `sensitivity`, whose losses take the place of a criterion; the weights are not read then.
         step: ranks are multiples of this.
         keep: names of modules that stay dense.
         only: the only modules that may be factorised.
@@ -91,7 +91,9 @@ def compress(
             "--out": out,
             "--report": work / "report",
         }
-        command: list[str | Path] = ["compress", dense, "--weights", weights]
+        command: list[str | Path] = ["compress", dense]
+        if sensitivity is None:
+            command += ["--weights", weights]
         for option, value in options.items():
             if value is not None:
                 command += [option, str(value)]
