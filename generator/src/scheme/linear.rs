@@ -170,7 +170,7 @@ impl Scheme for Linear {
     }
 }
 
-/// The work, whose constants were fitted to 580 tiles of 20 layers, batches 1 and 32, on an H200: the chosen tile takes 1.03 and 1.14 times
+/// The work, whose constants were fitted to 564 tiles of 20 layers, batches 1 and 32, on an H200: the chosen tile takes 1.03 and 1.14 times
 /// as long as the fastest in the geometric mean.
 fn work(problem: &Problem, p: &LinearProblem, tile: LinearTile) -> KernelWork {
     let LinearTile { tn, warps_k, tb } = tile;
