@@ -71,7 +71,9 @@ fn sources() -> Vec<Source> {
             .map(|name| name.to_str().unwrap().to_owned())
             .collect();
         let is_library = module != ["lib"] && module[0] != "bin";
-        is_library.then(|| Source {
+        let is_test = |name: &String| name == "tests" || name.ends_with("_tests");
+        let is_checked = is_library && !module.last().is_some_and(is_test);
+        is_checked.then(|| Source {
             module,
             text: without_tests(&fs::read_to_string(file).unwrap()),
         })
