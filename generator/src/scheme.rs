@@ -21,6 +21,7 @@ mod input_stationary;
 mod linear;
 mod lrn;
 mod pad;
+mod per_element;
 mod pointwise;
 mod pool;
 mod reduction;

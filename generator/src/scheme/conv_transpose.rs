@@ -88,7 +88,6 @@ impl Scheme for ConvTranspose {
                 }
             }
         }
-        tiles.dedup();
         tiles
     }
 

@@ -1,10 +1,8 @@
 //! `pad`: rows and columns around images, with one thread for each output element.
 
 use super::info::SchemeInfo;
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
-};
+use super::per_element::{Elements, PerElementKernel, PerElementTile};
+use super::{Blueprint, Scheme, Tile, TileField};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{PadMode, Problem};
@@ -13,14 +11,6 @@ use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct Pad;
-
-tile_numbers! {
-    /// A tile of the [module](self)'s scheme.
-    struct PadTile {
-        /// Threads of a block.
-        threads: "t",
-    }
-}
 
 #[derive(Serialize)]
 struct PadContext {
@@ -31,11 +21,8 @@ struct PadContext {
     out_w: u32,
     pad_top: u32,
     pad_left: u32,
-    threads: u32,
-    len: u64,
-    image_len: u64,
-    batched: bool,
-    checks_len: bool,
+    #[serde(flatten)]
+    elements: Elements,
     reflect: bool,
     /// The constant around the images as a literal.
     constant: Option<String>,
@@ -51,14 +38,12 @@ impl Scheme for Pad {
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
-        PadTile::FIELDS
+        PerElementTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Pad(_) => [64, 128, 256]
-                .map(|threads| PadTile { threads }.into())
-                .to_vec(),
+            Problem::Pad(_) => PerElementTile::with_threads([64, 128, 256]),
             _ => Vec::new(),
         }
     }
@@ -67,58 +52,32 @@ impl Scheme for Pad {
         let Problem::Pad(p) = problem else {
             unreachable!("pad has tiles for padding only");
         };
-        let PadTile { threads } = PadTile::from_tile(tile).expect("a supported tile");
+        let elements = Elements::new(problem, tile);
         let y = problem.y();
-        let blocks = y.len().div_ceil(u64::from(threads));
-        let mut args = vec![Arg::X, Arg::Y];
-        args.extend(batch_stride_args(p.x.batch, false));
-        Blueprint {
-            kernels: vec![KernelBlueprint {
-                role: "kernel",
-                template: "kernel/pad.cu",
-                context: context(&PadContext {
-                    c: p.x.c,
-                    h: p.x.h,
-                    w: p.x.w,
-                    out_h: y.h,
-                    out_w: y.w,
-                    pad_top: p.padding.top,
-                    pad_left: p.padding.left,
-                    threads,
-                    len: y.len(),
-                    image_len: y.image_len(),
-                    batched: p.x.batch > 1,
-                    checks_len: !y.len().is_multiple_of(u64::from(threads)),
-                    reflect: p.mode == PadMode::Reflect,
-                    constant: match p.mode {
-                        PadMode::Constant(value) => Some(format!("{:e}f", value.get())),
-                        PadMode::Reflect | PadMode::Edge => None,
-                    },
-                }),
-                grid: [blocks as u32, 1, 1],
-                block: [threads, 1, 1],
-                cluster: [1; 3],
-                shared_bytes: 0,
-                pdl: true,
-                device: &[DevicePart::Pdl],
-                args,
-                work: KernelWork {
-                    blocks,
-                    threads,
-                    registers: 24,
-                    shared_bytes: 0,
-                    flops: problem.flops() as f64,
-                    fma_fraction: 0.1,
-                    l2_bytes: problem.bytes() as f64,
-                    dram_bytes: problem.bytes() as f64,
-                    l2_round_trips: 1.5,
-                    ..KernelWork::default()
+        let kernel = PerElementKernel {
+            template: "kernel/pad.cu",
+            context: &PadContext {
+                c: p.x.c,
+                h: p.x.h,
+                w: p.x.w,
+                out_h: y.h,
+                out_w: y.w,
+                pad_top: p.padding.top,
+                pad_left: p.padding.left,
+                elements,
+                reflect: p.mode == PadMode::Reflect,
+                constant: match p.mode {
+                    PadMode::Constant(value) => Some(format!("{:e}f", value.get())),
+                    PadMode::Reflect | PadMode::Edge => None,
                 },
-            }],
-            zeroed: None,
-            workspace_bytes: 0,
+            },
+            inputs: vec![Arg::X],
             weights: WeightLayout::NONE,
-            extra_weight_layouts: Vec::new(),
-        }
+            work: KernelWork {
+                registers: 24,
+                ..elements.work(problem)
+            },
+        };
+        kernel.blueprint(problem, &elements)
     }
 }

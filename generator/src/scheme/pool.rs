@@ -1,10 +1,8 @@
 //! `pool`: maximum or average over windows, with one thread for each output element.
 
 use super::info::SchemeInfo;
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
-};
+use super::per_element::{Elements, PerElementKernel, PerElementTile};
+use super::{Blueprint, Scheme, Tile, TileField};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{PoolKind, Problem};
@@ -13,14 +11,6 @@ use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct Pool;
-
-tile_numbers! {
-    /// A tile of the [module](self)'s scheme.
-    struct PoolTile {
-        /// Threads of a block.
-        threads: "t",
-    }
-}
 
 #[derive(Serialize)]
 struct PoolContext {
@@ -40,11 +30,8 @@ struct PoolContext {
     padded_w: u64,
     dilation_h: u32,
     dilation_w: u32,
-    threads: u32,
-    len: u64,
-    image_len: u64,
-    batched: bool,
-    checks_len: bool,
+    #[serde(flatten)]
+    elements: Elements,
     max: bool,
     count_include_pad: bool,
     /// The loop over a window is unrolled, so that its loads are in flight together.
@@ -64,14 +51,12 @@ impl Scheme for Pool {
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
-        PoolTile::FIELDS
+        PerElementTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Pool(_) => [64, 128, 256, 512]
-                .map(|threads| PoolTile { threads }.into())
-                .to_vec(),
+            Problem::Pool(_) => PerElementTile::with_threads([64, 128, 256, 512]),
             _ => Vec::new(),
         }
     }
@@ -80,68 +65,43 @@ impl Scheme for Pool {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
-        let PoolTile { threads } = PoolTile::from_tile(tile).expect("a supported tile");
+        let elements = Elements::new(problem, tile);
         let y = problem.y();
-        let blocks = y.len().div_ceil(u64::from(threads));
         let pad = p.padding;
-        let mut args = vec![Arg::X, Arg::Y];
-        args.extend(batch_stride_args(p.x.batch, false));
-        Blueprint {
-            kernels: vec![KernelBlueprint {
-                role: "kernel",
-                template: "kernel/pool.cu",
-                context: context(&PoolContext {
-                    c: p.x.c,
-                    h: p.x.h,
-                    w: p.x.w,
-                    out_h: y.h,
-                    out_w: y.w,
-                    kernel_h: p.kernel[0],
-                    kernel_w: p.kernel[1],
-                    stride_h: p.stride[0],
-                    stride_w: p.stride[1],
-                    pad_top: pad.top,
-                    pad_left: pad.left,
-                    padded_h: u64::from(p.x.h) + u64::from(pad.bottom),
-                    padded_w: u64::from(p.x.w) + u64::from(pad.right),
-                    dilation_h: p.dilation[0],
-                    dilation_w: p.dilation[1],
-                    threads,
-                    len: y.len(),
-                    image_len: y.image_len(),
-                    batched: p.x.batch > 1,
-                    checks_len: !y.len().is_multiple_of(u64::from(threads)),
-                    max: p.kind == PoolKind::Max,
-                    count_include_pad: p.kind
-                        == PoolKind::Avg {
-                            count_include_pad: true,
-                        },
-                    unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
-                }),
-                grid: [blocks as u32, 1, 1],
-                block: [threads, 1, 1],
-                cluster: [1; 3],
-                shared_bytes: 0,
-                pdl: true,
-                device: &[DevicePart::Pdl],
-                args,
-                work: KernelWork {
-                    blocks,
-                    threads,
-                    registers: 32,
-                    shared_bytes: 0,
-                    flops: problem.flops() as f64,
-                    fma_fraction: 0.1,
-                    l2_bytes: problem.bytes() as f64,
-                    dram_bytes: problem.bytes() as f64,
-                    l2_round_trips: 2.0,
-                    ..KernelWork::default()
-                },
-            }],
-            zeroed: None,
-            workspace_bytes: 0,
+        let kernel = PerElementKernel {
+            template: "kernel/pool.cu",
+            context: &PoolContext {
+                c: p.x.c,
+                h: p.x.h,
+                w: p.x.w,
+                out_h: y.h,
+                out_w: y.w,
+                kernel_h: p.kernel[0],
+                kernel_w: p.kernel[1],
+                stride_h: p.stride[0],
+                stride_w: p.stride[1],
+                pad_top: pad.top,
+                pad_left: pad.left,
+                padded_h: u64::from(p.x.h) + u64::from(pad.bottom),
+                padded_w: u64::from(p.x.w) + u64::from(pad.right),
+                dilation_h: p.dilation[0],
+                dilation_w: p.dilation[1],
+                elements,
+                max: p.kind == PoolKind::Max,
+                count_include_pad: p.kind
+                    == PoolKind::Avg {
+                        count_include_pad: true,
+                    },
+                unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
+            },
+            inputs: vec![Arg::X],
             weights: WeightLayout::NONE,
-            extra_weight_layouts: Vec::new(),
-        }
+            work: KernelWork {
+                registers: 32,
+                l2_round_trips: 2.0,
+                ..elements.work(problem)
+            },
+        };
+        kernel.blueprint(problem, &elements)
     }
 }

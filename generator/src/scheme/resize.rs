@@ -1,10 +1,8 @@
 //! `resize`: interpolation of images, with one thread for each output element.
 
 use super::info::SchemeInfo;
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
-};
+use super::per_element::{Elements, PerElementKernel, PerElementTile};
+use super::{Blueprint, Scheme, Tile, TileField};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{AxisPlaces, Interpolation, Problem, ResizeProblem, Rounding};
@@ -14,14 +12,6 @@ use tdc_runtime::{Arg, WeightLayout};
 /// See the [module](self).
 pub struct Resize;
 
-tile_numbers! {
-    /// A tile of the [module](self)'s scheme.
-    struct ResizeTile {
-        /// Threads of a block.
-        threads: "t",
-    }
-}
-
 #[derive(Serialize)]
 struct ResizeContext {
     c: u32,
@@ -29,11 +19,8 @@ struct ResizeContext {
     w: u32,
     out_h: u32,
     out_w: u32,
-    threads: u32,
-    len: u64,
-    image_len: u64,
-    batched: bool,
-    checks_len: bool,
+    #[serde(flatten)]
+    elements: Elements,
     bilinear: bool,
     row: AxisPlaces,
     column: AxisPlaces,
@@ -79,14 +66,12 @@ impl Scheme for Resize {
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
-        ResizeTile::FIELDS
+        PerElementTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Resize(_) => [64, 128, 256]
-                .map(|threads| ResizeTile { threads }.into())
-                .to_vec(),
+            Problem::Resize(_) => PerElementTile::with_threads([64, 128, 256]),
             _ => Vec::new(),
         }
     }
@@ -95,54 +80,28 @@ impl Scheme for Resize {
         let Problem::Resize(p) = problem else {
             unreachable!("resize has tiles for resizing only");
         };
-        let ResizeTile { threads } = ResizeTile::from_tile(tile).expect("a supported tile");
+        let elements = Elements::new(problem, tile);
         let y = problem.y();
-        let blocks = y.len().div_ceil(u64::from(threads));
-        let mut args = vec![Arg::X, Arg::Y];
-        args.extend(batch_stride_args(p.x.batch, false));
-        Blueprint {
-            kernels: vec![KernelBlueprint {
-                role: "kernel",
-                template: "kernel/resize.cu",
-                context: context(&ResizeContext {
-                    c: p.x.c,
-                    h: p.x.h,
-                    w: p.x.w,
-                    out_h: y.h,
-                    out_w: y.w,
-                    threads,
-                    len: y.len(),
-                    image_len: y.image_len(),
-                    batched: p.x.batch > 1,
-                    checks_len: !y.len().is_multiple_of(u64::from(threads)),
-                    bilinear: p.interpolation == Interpolation::Bilinear,
-                    row: rounded_places(p, 0),
-                    column: rounded_places(p, 1),
-                }),
-                grid: [blocks as u32, 1, 1],
-                block: [threads, 1, 1],
-                cluster: [1; 3],
-                shared_bytes: 0,
-                pdl: true,
-                device: &[DevicePart::Pdl],
-                args,
-                work: KernelWork {
-                    blocks,
-                    threads,
-                    registers: 32,
-                    shared_bytes: 0,
-                    flops: problem.flops() as f64,
-                    fma_fraction: 0.1,
-                    l2_bytes: problem.bytes() as f64,
-                    dram_bytes: problem.bytes() as f64,
-                    l2_round_trips: 1.5,
-                    ..KernelWork::default()
-                },
-            }],
-            zeroed: None,
-            workspace_bytes: 0,
+        let kernel = PerElementKernel {
+            template: "kernel/resize.cu",
+            context: &ResizeContext {
+                c: p.x.c,
+                h: p.x.h,
+                w: p.x.w,
+                out_h: y.h,
+                out_w: y.w,
+                elements,
+                bilinear: p.interpolation == Interpolation::Bilinear,
+                row: rounded_places(p, 0),
+                column: rounded_places(p, 1),
+            },
+            inputs: vec![Arg::X],
             weights: WeightLayout::NONE,
-            extra_weight_layouts: Vec::new(),
-        }
+            work: KernelWork {
+                registers: 32,
+                ..elements.work(problem)
+            },
+        };
+        kernel.blueprint(problem, &elements)
     }
 }
