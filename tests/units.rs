@@ -644,6 +644,14 @@ fn conv_transposes(batch: u32) -> Vec<(Problem, &'static str, Option<Vec<u32>>)>
         (
             ConvShape {
                 stride: [2, 2],
+                padding: Padding::all(1),
+                ..shape(5, 7, 4, 5, 3, 3)
+            },
+            [1, 1],
+        ),
+        (
+            ConvShape {
+                stride: [2, 2],
                 ..shape(16, 12, 7, 9, 2, 2)
             },
             [0, 0],

@@ -10,6 +10,7 @@ mod channels_last;
 mod constants;
 mod conv_transpose;
 mod convolution;
+mod filter;
 mod functions;
 mod l2_norm;
 mod linear;

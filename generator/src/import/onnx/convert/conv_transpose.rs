@@ -1,10 +1,10 @@
 //! Transposed convolutions.
 
 use super::super::attributes::Attributes;
-use super::super::inputs::input;
 use super::convolution::{Window, sizes};
+use super::filter::Filter;
 use super::padding::padding;
-use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
+use super::{Converter, Problem, Value, ValueId, invalid, unsupported};
 use crate::ir::{ConvTransposeOptions, OpOptions, TensorShape};
 
 impl Converter<'_> {
@@ -14,43 +14,17 @@ impl Converter<'_> {
         inputs: &[Option<ValueId>],
         attributes: &Attributes<'_>,
     ) -> Result<Value, Problem> {
-        let weight = self.expect_constant(inputs, 1, "weight")?;
-        let bias = match input(inputs, 2) {
-            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.to_floats()),
-            None => None,
-        };
-        let &[c, n_per_group, r, s] = &weight.dims[..] else {
-            return Err(unsupported(format!(
-                "a transposed convolution with {} axes is not supported, only of images",
-                weight.dims.len().saturating_sub(2)
-            )));
-        };
-        let rank = self.dims(first(inputs)?).len();
-        if rank != 4 {
-            return Err(unsupported(format!("its input has {rank} axes, not four")));
-        }
+        let filter = Filter::read(self, inputs, attributes, "a transposed convolution")?;
+        let [c, n_per_group, r, s] = filter.sizes;
+        let groups = filter.groups;
         let op = self.op_of(inputs, 0)?;
         let x = self.shapes[op];
-        let [c, n_per_group, r, s] =
-            [c, n_per_group, r, s].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-        let groups = attributes.int("group").unwrap_or(1);
-        let groups = u32::try_from(groups).map_err(|_| invalid(format!("`group` = {groups}")))?;
         let n = n_per_group.checked_mul(groups);
         let n = n.ok_or_else(|| invalid("its weight is too large"))?;
         if c != x.c {
             return Err(invalid(format!(
                 "its weight is for {c} channels, its input has {}",
                 x.c
-            )));
-        }
-        if bias.as_ref().is_some_and(|bias| bias.len() != n as usize) {
-            return Err(invalid(format!("its bias is not for {n} channels")));
-        }
-        if let Some(kernel) = attributes.ints("kernel_shape")
-            && sizes::<2>(kernel) != Some([r, s])
-        {
-            return Err(invalid(format!(
-                "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
             )));
         }
         let window = Window::given([r, s], attributes)?;
@@ -67,15 +41,10 @@ impl Converter<'_> {
             output_padding,
             dilation: window.dilation,
             groups,
-            bias: bias.is_some(),
+            bias: filter.has_bias(n)?,
             ..ConvTransposeOptions::new(n, window.kernel)
         });
-        self.add(node, vec![op], options, |name| {
-            let dims = weight.dims.clone();
-            let mut tensors = vec![(format!("{name}.weight"), dims, weight.to_floats())];
-            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
-            tensors
-        })
+        self.add(node, vec![op], options, |name| filter.tensors(name))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Convolutions, and the windows that they share with pools.
 
 use super::super::attributes::Attributes;
-use super::super::inputs::input;
+use super::filter::Filter;
 use super::padding::padding;
-use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
+use super::{Converter, OpRef, Problem, Value, ValueId, invalid, unsupported};
 use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
 use tdc_runtime::Padding;
 
@@ -136,47 +136,21 @@ impl Converter<'_> {
         inputs: &[Option<ValueId>],
         attributes: &Attributes<'_>,
     ) -> Result<Value, Problem> {
-        let weight = self.expect_constant(inputs, 1, "weight")?;
-        let bias = match input(inputs, 2) {
-            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.to_floats()),
-            None => None,
-        };
-        let &[n, c, r, s] = &weight.dims[..] else {
-            return Err(unsupported(format!(
-                "a convolution with {} axes is not supported, only of images",
-                weight.dims.len().saturating_sub(2)
-            )));
-        };
-        let sizes_of = [n, c, r, s].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-        let [n, c, r, s] = sizes_of;
-        let rank = self.dims(first(inputs)?).len();
-        if rank != 4 {
-            return Err(unsupported(format!("its input has {rank} axes, not four")));
-        }
+        let filter = Filter::read(self, inputs, attributes, "a convolution")?;
+        let [n, c, r, s] = filter.sizes;
         let (op, outer_pads) = self.padded_op_of(inputs)?;
         let x = self.shapes[op];
         let [top, left, bottom, right] = outer_pads;
         let image = [[x.h, top, bottom], [x.w, left, right]]
             .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
         let window = Window::read([r, s], image, attributes)?;
-        if let Some(kernel) = attributes.ints("kernel_shape")
-            && sizes::<2>(kernel) != Some([r, s])
-        {
-            return Err(invalid(format!(
-                "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
-            )));
-        }
         let window = window.with_more_padding(outer_pads);
-        let groups = attributes.int("group").unwrap_or(1);
-        let groups = u32::try_from(groups).map_err(|_| invalid(format!("`group` = {groups}")))?;
+        let groups = filter.groups;
         if c.checked_mul(groups) != Some(x.c) {
             return Err(invalid(format!(
                 "its weight is for {c} channels in {groups} groups, its input has {}",
                 x.c
             )));
-        }
-        if bias.as_ref().is_some_and(|bias| bias.len() != n as usize) {
-            return Err(invalid(format!("its bias is not for {n} channels")));
         }
         let options = OpOptions::Conv(ConvOptions {
             kernel: window.kernel,
@@ -184,15 +158,10 @@ impl Converter<'_> {
             pad: window.padding_option(),
             dilation: window.dilation,
             groups,
-            bias: bias.is_some(),
+            bias: filter.has_bias(n)?,
             ..ConvOptions::new(n)
         });
-        self.add(node, vec![op], options, |name| {
-            let dims = weight.dims.clone();
-            let mut tensors = vec![(format!("{name}.weight"), dims, weight.to_floats())];
-            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
-            tensors
-        })
+        self.add(node, vec![op], options, |name| filter.tensors(name))
     }
 
     /// Whether an op's output has no negative number, so that padding it by zeros does not change a maximum.
