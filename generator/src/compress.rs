@@ -81,7 +81,7 @@ pub struct Choice {
     pub forms: Vec<(OpId, Form)>,
     /// Predicted time of the network, microseconds.
     pub us: f64,
-    /// Sum of the losses.
+    /// Sum of the losses; infinite if the loss of a layer is not known.
     pub loss: f64,
     /// Floating-point operations of all convolutions and linear layers.
     pub flops: u64,
@@ -214,16 +214,25 @@ impl<'a> Compression<'a> {
         let (flops, weight_bytes) = work_of(&graph, |_| true);
         let time = NetworkTime::of_graph(planner, graph)?;
         let ops = (0..network.ops.len()).map(OpId);
-        let losses = ops.map(|op| match form_of(network, op) {
-            Some(form) => loss_units(self.losses, op, form),
-            None => 0,
-        });
+        let layers = ops.filter_map(|op| Some((op, form_of(network, op)?)));
+        let layers: Vec<(OpId, Form)> = layers.collect();
+        let is_known =
+            |&(op, form): &(OpId, Form)| form == Form::Dense || (self.losses)(op, form).is_finite();
+        let loss = match layers.iter().all(is_known) {
+            true => {
+                let losses = layers
+                    .iter()
+                    .map(|&(op, form)| loss_units(self.losses, op, form));
+                losses.sum::<u64>() as f64 * LOSS_UNIT
+            }
+            false => f64::INFINITY,
+        };
         let layers = self.structure.layers.iter();
         let forms = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
         Ok(Choice {
             forms: forms.collect(),
             us: time.ns() as f64 / 1e3,
-            loss: losses.sum::<u64>() as f64 * LOSS_UNIT,
+            loss,
             flops,
             weight_bytes,
         })

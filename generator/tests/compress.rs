@@ -364,6 +364,23 @@ fn measured_losses_are_followed() {
     let layer = layers.iter().find(|layer| layer["name"] == "b").unwrap();
     assert_eq!(layer["why_dense"], "its losses were not measured");
 
+    // The config's own ranks at `b` were not measured: they are left out, and can be neither kept nor compared.
+    assert!(!output.contains("ranks of the config"), "{output}");
+    let series = report["series"].as_array().unwrap();
+    for series in series {
+        assert_ne!(series["name"], "ranks of the config");
+        for point in series["points"].as_array().unwrap() {
+            assert!(point["loss"].as_f64().unwrap() < 1.0, "{series}");
+        }
+    }
+    for more in [&["--keep-ranks"][..], &["--compare", "small.yaml"]] {
+        let error = fails(&folder, &command(&[more, &["--flops-cut", "0.1"]].concat()));
+        assert!(
+            error.starts_with("small.yaml: the loss of `b` at its"),
+            "{error}"
+        );
+    }
+
     let error = fails(&folder, &command(&["--flops-cut", "0.6"]));
     assert!(error.contains("GFLOP: the nearest is "), "{error}");
     let error = fails(&folder, &command(&["--weights", "w.safetensors"]));

@@ -89,8 +89,7 @@ impl LayerProblem {
 
 /// Bytes that the weights of a problem have in fp32.
 pub(super) fn weight_bytes(problem: &Problem) -> u64 {
-    let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
-    4 * problem.kind().weights().iter().map(len).sum::<u64>()
+    4 * problem.weight_len()
 }
 
 impl fmt::Display for Form {

@@ -1,7 +1,7 @@
 //! The loss of a layer in a low-rank form: from a checkpoint alone, or as it was measured.
 //!
-//! From a checkpoint, for each layer one factorisation is computed, whose leading parts are the factors that `pack` makes for any smaller ranks (truncated
-//! HOSVD); from it follow the losses of all ranks at once. See docs/how-to/compress.md for the unit and the rules.
+//! From a checkpoint, for each layer one factorisation is computed, whose leading parts are the factors that `pack` makes for any smaller
+//! ranks (truncated HOSVD); from it follow the losses of all ranks at once. See docs/how-to/compress.md for the unit and the rules.
 
 mod grid;
 mod low_rank;
@@ -87,7 +87,8 @@ enum LayerLosses {
 
 impl LossTable {
     /// For all linear layers and convolutions of one group in `network`. Tucker ranks are multiples of `step`, all channels, or
-    /// those that the layer has, also in the `others`, which have the same layers. Only layers for which `is_needed` holds are factorised. Calls `progress` with the name of each before.
+    /// those that the layer has, also in the `others`, which have the same layers. Only layers for which `is_needed` holds are factorised.
+    /// Calls `progress` with the name of each before.
     ///
     /// # Errors
     /// [`LossError`] with all tensors that are missing or wrong.
@@ -171,6 +172,15 @@ impl LossTable {
                 .map(|(op, measured)| (op, LayerLosses::Measured(measured)))
                 .collect(),
         })
+    }
+
+    /// The name of a layer whose loss at its own ranks is not known, if there is one.
+    pub fn unknown<'n>(&self, network: &'n Network) -> Option<&'n str> {
+        let mut ops = (0..network.ops.len()).map(OpId);
+        let is_unknown =
+            |op: OpId| form_of(network, op).is_some_and(|form| self.loss(op, form).is_infinite());
+        let op = ops.find(|&op| is_unknown(op))?;
+        Some(&network.op(op).name)
     }
 
     /// How losses were computed or measured, in a word or two.

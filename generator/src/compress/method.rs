@@ -79,7 +79,8 @@ impl Compression<'_> {
         let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;
-            choices.extend(self.at_reduction_by(&mut planner, method, reduction, theta));
+            let choice = self.at_reduction_by(&mut planner, method, reduction, theta);
+            choices.extend(choice.ok().filter(|choice| choice.loss.is_finite()));
         }
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         let value = |choice: &&Choice| match has_loss {

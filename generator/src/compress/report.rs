@@ -137,7 +137,7 @@ impl Compression<'_> {
             let reductions = (1..10).map(|tenth| f64::from(tenth) / 10.0);
             let choices = reductions.filter_map(|reduction| {
                 let choice = self.at_reduction(method, reduction, theta);
-                choice.ok()
+                choice.ok().filter(|choice| choice.loss.is_finite())
             });
             choices.collect::<Vec<_>>()
         };

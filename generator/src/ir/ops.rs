@@ -293,6 +293,12 @@ impl Problem {
         self.kind().weights()
     }
 
+    /// Number of elements of all weight tensors.
+    pub fn weight_len(&self) -> u64 {
+        let len = |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
+        self.weights().iter().map(len).sum()
+    }
+
     /// As [`ProblemKind::precision`].
     pub fn precision(&self) -> Precision {
         self.kind().precision()
@@ -317,9 +323,6 @@ impl Problem {
     pub fn bytes(&self) -> u64 {
         let kind = self.kind();
         let (input, output) = (kind.input(), kind.output());
-        let elements =
-            |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
-        let weights: u64 = kind.weights().iter().map(elements).sum();
         let residual = Tensor {
             shape: kind.epilogue_shape(),
             format: output.format,
@@ -334,7 +337,8 @@ impl Problem {
         } else {
             0
         };
-        let parameters = weights + u64::from(bias) + 2 * u64::from(kind.scale_shift_channels());
+        let parameters =
+            self.weight_len() + u64::from(bias) + 2 * u64::from(kind.scale_shift_channels());
         input.bytes() + output.bytes() + residual + 4 * parameters
     }
 }

@@ -113,12 +113,11 @@ fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
     constants.boundary_us * launches as f64 + constants.cold_weights * cold_us
 }
 
-/// Bytes of the packed weights of a problem. In fp32 an element has four bytes, if it is packed as two fp16 numbers, too.
+/// Bytes of the packed weights of a problem. In fp32 an element has four bytes, also as two fp16 numbers.
 fn packed_bytes(problem: &Problem) -> u64 {
     let bytes = match problem.precision() {
         Precision::Fp32 => 4,
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 2,
     };
-    let len = |shape: &[u32; 4]| shape.iter().map(|&size| u64::from(size)).product::<u64>();
-    bytes * problem.kind().weights().iter().map(len).sum::<u64>()
+    bytes * problem.weight_len()
 }

@@ -45,6 +45,7 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
     let compared = compared(args, &network)?;
     let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
     let losses = losses(args, &network, &others, source)?;
+    check_known(args, &losses, &network, &compared)?;
     let run = Run {
         args,
         network,
@@ -100,9 +101,16 @@ impl Run<'_> {
         let dense = compression.dense_choice().map_err(planned)?;
         print(format_args!("dense: {dense}\n"))?;
         let ops = self.network.ops.len();
-        let own = match (0..ops).any(|op| has_ranks(&self.network, OpId(op))) {
-            true => Some(compression.evaluated(&self.network).map_err(planned)?),
-            false => None,
+        let has_ranks = (0..ops).any(|op| has_ranks(&self.network, OpId(op)));
+        let own = match self.losses.unknown(&self.network) {
+            _ if !has_ranks => None,
+            None => Some(compression.evaluated(&self.network).map_err(planned)?),
+            Some(layer) => {
+                note(format_args!(
+                    "the config's own ranks are not compared: the loss of `{layer}` at its ranks is not known"
+                ));
+                None
+            }
         };
         if let Some(own) = &own {
             print(format_args!("ranks of the config: {own}\n"))?;
@@ -249,16 +257,45 @@ fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
 
 /// The configs to compare with, named by their files.
 fn compared(args: &CompressArgs, network: &Network) -> Result<Vec<(String, Network)>, Failure> {
-    let mut found = Vec::new();
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
     for path in &args.compare {
         let (other, _) = self::network(args, path)?;
         if let Some(problem) = incomparable(network, &other) {
-            return Err(Failure::in_file(path, &[problem]));
+            errors.push(format!("{}: {problem}", path.display()));
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         found.push((name.into_owned(), other));
     }
-    Ok(found)
+    match errors.is_empty() {
+        true => Ok(found),
+        false => Err(Failure::list(&errors)),
+    }
+}
+
+/// Ranks that are kept or compared must have a known loss.
+fn check_known(
+    args: &CompressArgs,
+    losses: &LossTable,
+    network: &Network,
+    compared: &[(String, Network)],
+) -> Result<(), Failure> {
+    let kept = args.keep_ranks.then_some((&args.config, network));
+    let compared = compared.iter().map(|(_, other)| other);
+    let all = kept
+        .into_iter()
+        .chain(args.compare.iter().zip(compared))
+        .filter_map(|(path, network)| Some((path, losses.unknown(network)?)));
+    let errors = all.map(|(path, layer)| {
+        format!(
+            "{}: the loss of `{layer}` at its ranks is not known; measure it, or remove the ranks",
+            path.display()
+        )
+    });
+    let errors: Vec<String> = errors.collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::list(&errors)),
+    }
 }
 
 fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
