@@ -18,7 +18,7 @@ Ranks: TypeAlias = tuple[int, int] | int
 
 @dataclass(frozen=True)
 class Plan:
-    """Ranks by the name of the module, and what `tdc-gen compress` says about them.
+    """The ranks of each module, and the predicted time, loss and size of the network that has them.
 
     Build one with `compress`, `from_ranks`, `from_config` or `from_state_dict`.
     """
