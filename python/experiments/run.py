@@ -21,6 +21,7 @@ from pathlib import Path
 
 import arms
 import data
+import torch
 from arms import Job
 
 
@@ -92,6 +93,13 @@ def main() -> None:
         tuning = {network: jobs_of(network, options.cuts, 0, None) for network in options.networks}
         failed += run([job for jobs in tuning.values() for job in jobs])
         rates = {network: chosen(options.results, jobs) for network, jobs in tuning.items()}
+        # Before the remaining runs, so that report.py can read those of an interrupted experiment.
+        summary = {network: [[*key, rate] for key, rate in found.items()] for network, found in rates.items()}
+        machine = {
+            "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
+            "torch": torch.__version__,
+        }
+        arms.write(options.results / "rates.json", {"rates": summary, "epochs": options.epochs} | machine)
         failed += run([replace(job, rate=rates[job.network]["dense", 0.0]) for job in first])
         failed += run(
             [
@@ -101,8 +109,6 @@ def main() -> None:
                 for job in jobs_of(network, options.cuts, seed, rates[network])
             ]
         )
-    summary = {network: [[*key, rate] for key, rate in found.items()] for network, found in rates.items()}
-    arms.write(options.results / "rates.json", {"rates": summary, "epochs": options.epochs, "seeds": options.seeds})
     print(f"{failed} runs failed" if failed else "complete")
 
 
