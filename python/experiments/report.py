@@ -27,18 +27,28 @@ COMPARED = [
 ]
 
 INTRODUCTION = """\
-Cluttered digits on {device}, PyTorch {torch}. {epochs} epochs for the base network, and as many for each recipe after
-it.
-Rates are chosen on validation images of seed 0, except that of `fine`: 0.1 times the base rate. Intervals are 95 % by
-bootstrap over the base images of the test, paired if two arms are compared. Ranks are those of `--method optimal`,
-unless the arm names another method."""
+Cluttered digits on {device}, PyTorch {torch}. Rates are chosen on validation images of seed 0, except that of `fine`.
+Intervals are 95 % by bootstrap over the base images of the test, paired if two arms are compared. A table has the seeds
+for which all of its arms have finished. Ranks are those of `tdc-gen compress --method optimal`, unless the arm names
+another method.
+
+The base network is a dense network after {epochs} epochs. Every arm trains as many epochs again:
+
+- **dense**: the base network, trained on.
+- **direct**: decomposed, then trained. **untrained** means directly after decomposition, in every arm.
+- **fine**: as direct, at 0.1 times the base rate.
+- **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy at that point), then decomposed, the rest.
+- **control**: as admm, without its pull towards low rank.
+- **narrow**: a dense network with fewer channels and about as many operations, trained for both spans."""
 
 Table = dict[str, dict[int, list[float]]]
 
 
-def read(folder: Path) -> dict[tuple[str, float], Table]:
-    """By network and cut: by arm the fractions of correct renderings of all base images, a list for each seed."""
-    rates = json.loads((folder / "rates.json").read_text())["rates"]
+def read(folder: Path, rates: dict[str, list[tuple[str, float, float]]]) -> dict[tuple[str, float], Table]:
+    """By network and cut: by arm the fractions of correct renderings of all base images, a list for each seed.
+
+    `rates` has the chosen rate by network, arm and cut.
+    """
     tuned = {(network, arm, cut): rate for network, found in rates.items() for arm, cut, rate in found}
     found: dict[tuple[str, float], Table] = defaultdict(lambda: defaultdict(dict))
     for path in sorted(folder.glob("*.json")):
@@ -60,7 +70,15 @@ def read(folder: Path) -> dict[tuple[str, float], Table]:
     for (network, cut), table in found.items():
         if cut:
             table["dense"] = found[network, 0.0]["dense"]
-    return {place: table for place, table in found.items() if place[1]}
+    return {place: finished(table) for place, table in found.items() if place[1]}
+
+
+def finished(table: Table) -> Table:
+    """Only the seeds that all arms have, so that their means compare the same images."""
+    seeds = set.intersection(*(set(rows) for rows in table.values()))
+    if not seeds:
+        sys.exit("no seed has finished in all arms; run run.py again to resume")
+    return {arm: {seed: rows[seed] for seed in sorted(seeds)} for arm, rows in table.items()}
 
 
 def interval(values: numpy.ndarray) -> tuple[float, float, float]:
@@ -73,10 +91,10 @@ def interval(values: numpy.ndarray) -> tuple[float, float, float]:
 
 def page(folder: Path) -> str:
     """The page."""
-    rates = json.loads((folder / "rates.json").read_text())
+    settings = json.loads((folder / "rates.json").read_text())
     lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`; do not edit.", ""]
-    lines += [INTRODUCTION.format(**rates), ""]
-    for (network, cut), table in read(folder).items():
+    lines += [INTRODUCTION.format(**settings), ""]
+    for (network, cut), table in read(folder, settings["rates"]).items():
         lines += [f"## {network}, {100 * cut:.0f} % of the operations cut", ""]
         lines += ["| arm | accuracy (%) | interval | each seed |", "|---|---|---|---|"]
         for arm, seeds in sorted(table.items()):
