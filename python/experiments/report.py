@@ -37,7 +37,7 @@ The base network is a dense network after {epochs} epochs. Every arm trains as m
 - **dense**: the base network, trained on.
 - **direct**: decomposed, then trained. **untrained** means directly after decomposition, in every arm.
 - **fine**: as direct, at 0.1 times the base rate.
-- **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy at that point), then decomposed, the rest.
+- **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy then), the rest decomposed.
 - **control**: as admm, without its pull towards low rank.
 - **narrow**: a dense network with fewer channels and about as many operations, trained for both spans."""
 
