@@ -47,6 +47,27 @@ void copy_chunk(void* shared, const void* global, unsigned bytes, const void* ba
 // Completes the latest copy of `barrier`; `parity` is that of the number of copies before it.
 void await_chunk(const void* barrier, unsigned parity, int line);
 
+// Barriers of a pipeline (mbarriers), whose phases are counted. A thread that waits for a phase other than the
+// current one or the one before is an error: the parity of the phase would be ambiguous.
+void init_phases(const void* barrier, unsigned arrivals, int line);
+void arrive(const void* barrier, int line);
+void wait_phase(const void* barrier, unsigned phase, int line);
+// Starts a bulk copy to shared memory that arrives at a barrier when a thread waits for it. Its destination has
+// NaNs until then.
+void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
+// Waits until `threads` threads of the block have reached the barrier with this number.
+void named_barrier(int id, unsigned threads, int line);
+
+// Starts d += a * b, or d = a * b, by a warp: its 16 rows of a warpgroup's product. `d` has NaNs, and `a` and `b`
+// are read, when the thread waits for the product's group.
+void multiply_async(MatrixKind kind, float* d, const unsigned* a, const void* b, int columns, int pitch,
+                    bool accumulates, int line);
+// Ends a group of products.
+void commit_products();
+// Completes all products of the calling thread except those of its latest `pending` groups and those not in a
+// group yet.
+void wait_products(unsigned pending, int line);
+
 // Whether the device supports clusters.
 bool has_clusters();
 // Arrive and wait of a barrier of all threads of the cluster.

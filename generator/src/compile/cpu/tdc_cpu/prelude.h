@@ -137,3 +137,41 @@ inline void tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&
 inline void tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {
     tdc_cpu::warp_multiply(tdc_cpu::MatrixKind::bf16, d, a, b, line);
 }
+
+// Data of a copy is NaNs until a thread waits for it. Waiting for a phase that cannot be told from others by its
+// parity is an error, and so are more arrivals than a phase has.
+#define TDC_PIPELINE
+inline void tdc_init_phases(float* barrier, unsigned arrivals, int line = __builtin_LINE()) {
+    tdc_cpu::init_phases(barrier, arrivals, line);
+}
+inline void tdc_arrive(float* barrier, int line = __builtin_LINE()) { tdc_cpu::arrive(barrier, line); }
+inline void tdc_wait_phase(float* barrier, unsigned phase, int line = __builtin_LINE()) {
+    tdc_cpu::wait_phase(barrier, phase, line);
+}
+inline void tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barrier,
+                                int line = __builtin_LINE()) {
+    if (threadIdx.x % 32 == 0) tdc_cpu::copy_and_arrive(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
+}
+inline void tdc_named_barrier(int id, int threads, int line = __builtin_LINE()) {
+    tdc_cpu::named_barrier(id, static_cast<unsigned>(threads), line);
+}
+
+// Products are computed when they are waited for, from the operands as they are then. Accumulators of pending
+// products are NaNs.
+#define TDC_WGMMA
+template <int REGISTERS>
+void tdc_fewer_registers() {}
+template <int REGISTERS>
+void tdc_more_registers() {}
+inline void tdc_wgmma_fence() {}
+inline void tdc_wgmma_commit() { tdc_cpu::commit_products(); }
+template <int PENDING>
+void tdc_wgmma_wait(int line = __builtin_LINE()) {
+    tdc_cpu::wait_products(PENDING, line);
+}
+template <int N, bool BF16>
+void tdc_wgmma(float (&d)[N / 2], const unsigned (&a)[4], const float* b, int pitch, bool accumulates,
+               int line = __builtin_LINE()) {
+    constexpr tdc_cpu::MatrixKind kind = BF16 ? tdc_cpu::MatrixKind::bf16 : tdc_cpu::MatrixKind::f16;
+    tdc_cpu::multiply_async(kind, d, a, b, N, pitch, accumulates, line);
+}

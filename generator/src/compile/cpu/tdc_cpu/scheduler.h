@@ -7,6 +7,7 @@
 #include "multiply.h"
 #include "runtime_api.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -147,6 +148,7 @@ enum class State : unsigned char {
     ready,
     at_barrier,
     at_cluster_barrier,
+    at_pipeline_barrier,
     in_warp_call,
     finished,
     illegal,  // has violated a rule; never resumed
@@ -173,6 +175,29 @@ struct ChunkCopy {
     bool arrived;
 };
 
+// A barrier of a pipeline: an mbarrier.
+struct PhaseBarrier {
+    const void* barrier;
+    unsigned arrivals;  // of a phase
+    unsigned arrived;   // in the current phase
+    unsigned complete;  // phases
+    std::vector<PendingCopy> copies;  // each arrives when it is complete
+};
+
+// A barrier of some warps of the block.
+struct NamedBarrier {
+    unsigned threads;
+    unsigned arrived;
+};
+
+// An asynchronous product, with the values that d had before: d has NaNs until the product is complete.
+struct PendingProduct {
+    Product product;
+    bool accumulates;
+    unsigned group;
+    std::vector<float> before;
+};
+
 // One CUDA thread.
 struct Thread {
     Context context;
@@ -186,6 +211,11 @@ struct Thread {
     std::vector<PendingCopy> copies;
     // Groups of copies that are complete.
     unsigned copy_groups;
+    std::vector<PendingProduct> products;
+    // Groups of products that are complete.
+    unsigned product_groups;
+    // The barrier of a pipeline at which it waits.
+    const void* awaited;
     // Source line of the call in which it waits.
     int line;
     WarpCallKind call;
@@ -226,6 +256,8 @@ struct Block {
     Barrier barrier;
     int barrier_result;
     std::vector<ChunkCopy> chunks;  // the latest of each barrier
+    std::vector<PhaseBarrier> phases;
+    NamedBarrier named[16];
     std::vector<SharedUnit> shared;  // dynamic shared memory, between guards
 };
 
@@ -382,6 +414,122 @@ public:
         }
     }
 
+    void init_phases(const void* barrier, unsigned arrivals, int line) {
+        if (!is_shared(barrier, 8) || reinterpret_cast<uintptr_t>(barrier) % 8 != 0) {
+            fail("line %d: the mbarrier is not in the block's shared memory, or misaligned", line);
+        }
+        for (const PhaseBarrier& known : block_->phases) {
+            if (known.barrier == barrier) fail("line %d: an mbarrier is initialised twice", line);
+        }
+        block_->phases.push_back({barrier, arrivals, 0, 0, {}});
+    }
+
+    void arrive(const void* barrier, int line) {
+        PhaseBarrier& phases = phases_of(barrier, line);
+        if (phases.arrived + phases.copies.size() == phases.arrivals) {
+            fail("line %d: more threads arrive at an mbarrier than its phase has arrivals", line);
+        }
+        ++phases.arrived;
+        finish_phase(phases);
+    }
+
+    void wait_phase(const void* barrier, unsigned phase, int line) {
+        Thread& self = *running_;
+        for (;;) {
+            PhaseBarrier& phases = phases_of(barrier, line);
+            if (phase > phases.complete || phase + 1 < phases.complete) {
+                fail("line %d: a thread waits for phase %u of an mbarrier, of which %u are complete", line, phase,
+                     phases.complete);
+            }
+            // Copies arrive as late as possible.
+            if (phase == phases.complete && phases.arrived + phases.copies.size() == phases.arrivals) {
+                for (const PendingCopy& copy : phases.copies) {
+                    std::memcpy(copy.shared, copy.global, copy.bytes);
+                }
+                phases.arrived = phases.arrivals;
+                phases.copies.clear();
+                finish_phase(phases);
+            }
+            if (phase < phases.complete) {
+                return;
+            }
+            self.awaited = barrier;
+            self.line = line;
+            suspend(State::at_pipeline_barrier);
+        }
+    }
+
+    void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
+        const uintptr_t addresses = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global);
+        if ((addresses | bytes) % 16 != 0) {
+            fail("line %d: a bulk copy of %u bytes; addresses and size must be multiples of 16", line, bytes);
+        }
+        if (!is_shared(shared, bytes)) {
+            fail("line %d: the destination of a bulk copy is not in the block's shared memory", line);
+        }
+        PhaseBarrier& phases = phases_of(barrier, line);
+        if (phases.arrived + phases.copies.size() == phases.arrivals) {
+            fail("line %d: a bulk copy starts while the phase of its mbarrier waits for others", line);
+        }
+        std::memset(shared, 0xff, bytes);
+        phases.copies.push_back({shared, global, bytes, true, 0});
+        wake(barrier);
+    }
+
+    void named_barrier(int id, unsigned threads, int line) {
+        if (id < 1 || id > 15 || threads == 0 || threads % 32 != 0 || threads > thread_count_) {
+            fail("line %d: named barrier %d of %u threads", line, id, threads);
+        }
+        Thread& self = *running_;
+        NamedBarrier& barrier = block_->named[id];
+        if (barrier.arrived == 0) {
+            barrier.threads = threads;
+        } else if (barrier.threads != threads) {
+            fail("line %d: named barrier %d of %u threads, and of %u elsewhere", line, id, threads, barrier.threads);
+        }
+        if (++barrier.arrived == threads) {
+            barrier.arrived = 0;
+            wake(&barrier);
+            return;
+        }
+        self.awaited = &barrier;
+        self.line = line;
+        suspend(State::at_pipeline_barrier);
+    }
+
+    void multiply_async(const Product& product, bool accumulates, int line) {
+        Thread& self = *running_;
+        if (self.warp->live != all_lanes) {
+            fail("line %d: a product of a warpgroup without all lanes of the warp", line);
+        }
+        if (reinterpret_cast<uintptr_t>(product.b) % 16 != 0 ||
+            !is_shared(product.b, static_cast<size_t>(16) * (product.pitch + product.columns))) {
+            fail("line %d: an operand is misaligned, or not in the block's shared memory", line);
+        }
+        self.products.push_back({product, accumulates, self.product_groups, {}});
+        hide_accumulators(self);
+    }
+
+    void commit_products() { ++running_->product_groups; }
+
+    void wait_products(unsigned pending, int line) {
+        Thread& self = *running_;
+        size_t done = 0;
+        for (; done < self.products.size() && self.products[done].group + pending < self.product_groups; ++done) {
+            PendingProduct& next = self.products[done];
+            const size_t registers = static_cast<size_t>(next.product.columns) / 2;
+            if (!next.before.empty()) {
+                std::memcpy(next.product.d, next.before.data(), registers * sizeof(float));
+            }
+            if (!next.accumulates) {
+                std::fill_n(next.product.d, registers, 0.0f);
+            }
+            warp_multiply(next.product, line);
+        }
+        self.products.erase(self.products.begin(), self.products.begin() + static_cast<ptrdiff_t>(done));
+        hide_accumulators(self);
+    }
+
     void warp_multiply(const Product& product, int line) {
         running_->product = product;
         if (running_->warp->live != all_lanes) {
@@ -510,6 +658,8 @@ private:
             block.at_cluster_barrier = 0;
             block.barrier.arrived = 0;
             block.chunks.clear();
+            block.phases.clear();
+            std::fill(std::begin(block.named), std::end(block.named), NamedBarrier{});
             Warp* const block_warps = &warps_[rank * warps];
             for (unsigned i = 0; i < warps; ++i) {
                 block_warps[i] = {&block.threads[32 * i], 0, 0};
@@ -526,6 +676,8 @@ private:
                 thread.arrived_in_cluster = false;
                 thread.copies.clear();
                 thread.copy_groups = 0;
+                thread.products.clear();
+                thread.product_groups = 0;
                 if (++index.x == shape.x) {
                     index.x = 0;
                     if (++index.y == shape.y) {
@@ -624,6 +776,10 @@ private:
         Barrier& barrier = block.barrier;
         const unsigned arrived = barrier.arrived;
         const unsigned in_warp_calls = thread_count_ - block.finished - arrived - block.at_cluster_barrier;
+        if (const int line = line_of(State::at_pipeline_barrier); line != 0) {
+            report("deadlock: threads wait for a barrier of a pipeline (line %d) at which no thread arrives", line);
+            return false;
+        }
         if (in_warp_calls > 0) {
             report("deadlock: %u threads wait in a warp function (line %d), %u at a barrier (line %d), %u have exited",
                    in_warp_calls, line_of(State::in_warp_call), arrived + block.at_cluster_barrier,
@@ -687,6 +843,51 @@ private:
             thread.arrived_in_cluster = false;
         }
         return true;
+    }
+
+    // Completes the phase if all have arrived.
+    void finish_phase(PhaseBarrier& phases) {
+        if (phases.arrived == phases.arrivals) {
+            phases.arrived = 0;
+            ++phases.complete;
+            wake(phases.barrier);
+        }
+    }
+
+    PhaseBarrier& phases_of(const void* barrier, int line) {
+        for (PhaseBarrier& known : block_->phases) {
+            if (known.barrier == barrier) return known;
+        }
+        fail("line %d: the mbarrier was not initialised", line);
+        __builtin_unreachable();
+    }
+
+    // Makes the threads that wait at a barrier of a pipeline ready.
+    void wake(const void* barrier) {
+        for (unsigned i = 0; i < thread_count_; ++i) {
+            Thread& thread = block_->threads[i];
+            if (thread.state == State::at_pipeline_barrier && thread.awaited == barrier) {
+                thread.state = State::ready;
+                ++block_->runnable;
+            }
+        }
+    }
+
+    // Replaces the accumulators of pending products by NaNs, and keeps their values.
+    void hide_accumulators(Thread& thread) {
+        for (size_t i = 0; i < thread.products.size(); ++i) {
+            PendingProduct& pending = thread.products[i];
+            float* const d = pending.product.d;
+            bool hidden = !pending.before.empty();
+            for (size_t earlier = 0; earlier < i; ++earlier) {
+                hidden = hidden || thread.products[earlier].product.d == d;
+            }
+            if (!hidden) {
+                const size_t registers = static_cast<size_t>(pending.product.columns) / 2;
+                pending.before.assign(d, d + registers);
+                std::memset(d, 0xff, registers * sizeof(float));
+            }
+        }
     }
 
     void make_ready(Block& block) {
@@ -961,6 +1162,31 @@ TDC_CPU_ENGINE void await_chunk(const void* barrier, unsigned parity, int line) 
     current_worker->await_chunk(barrier, parity, line);
 }
 
+TDC_CPU_ENGINE void init_phases(const void* barrier, unsigned arrivals, int line) {
+    current_worker->init_phases(barrier, arrivals, line);
+}
+
+TDC_CPU_ENGINE void arrive(const void* barrier, int line) { current_worker->arrive(barrier, line); }
+
+TDC_CPU_ENGINE void wait_phase(const void* barrier, unsigned phase, int line) {
+    current_worker->wait_phase(barrier, phase, line);
+}
+
+TDC_CPU_ENGINE void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
+    current_worker->copy_and_arrive(shared, global, bytes, barrier, line);
+}
+
+TDC_CPU_ENGINE void named_barrier(int id, unsigned threads, int line) { current_worker->named_barrier(id, threads, line); }
+
+TDC_CPU_ENGINE void multiply_async(MatrixKind kind, float* d, const unsigned* a, const void* b, int columns, int pitch,
+                                   bool accumulates, int line) {
+    current_worker->multiply_async({kind, d, a, static_cast<const unsigned*>(b), columns, pitch}, accumulates, line);
+}
+
+TDC_CPU_ENGINE void commit_products() { current_worker->commit_products(); }
+
+TDC_CPU_ENGINE void wait_products(unsigned pending, int line) { current_worker->wait_products(pending, line); }
+
 TDC_CPU_ENGINE bool has_clusters() { return current_worker->has_clusters(); }
 
 TDC_CPU_ENGINE void await_bytes(const void* bytes, int line) { current_worker->await_bytes(bytes, line); }
@@ -976,7 +1202,7 @@ TDC_CPU_ENGINE const void* cluster_shared(const void* shared, unsigned rank, int
 }
 
 TDC_CPU_ENGINE void warp_multiply(MatrixKind kind, float* d, const unsigned* a, const unsigned* b, int line) {
-    current_worker->warp_multiply({kind, d, a, b}, line);
+    current_worker->warp_multiply({kind, d, a, b, 8, 0}, line);
 }
 
 }  // namespace tdc_cpu

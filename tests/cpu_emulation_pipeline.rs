@@ -1,0 +1,152 @@
+//! Tier 5: pipelines between warps of different roles, and asynchronous products of a warpgroup, on the CPU emulation: they are correct, and
+//! violations are detected.
+
+use std::ffi::c_void;
+use std::sync::LazyLock;
+
+use tdc_generator::compile::cpu::{CpuError, CpuModule, TranslationUnit};
+
+const PIPELINE: &str = include_str!("cpu_emulation/pipeline.cu");
+
+/// Variants of `ring_products` with one error each: name, replaced text, replacement.
+const PLANTED: [(&str, &str, &str); 6] = [
+    (
+        "no_wait_for_weights",
+        "tdc_wait_phase(full + 2 * stage, static_cast<unsigned>(step / STAGES));",
+        "",
+    ),
+    (
+        "no_wait_for_a_buffer",
+        "if (step >= STAGES) tdc_wait_phase(empty + 2 * stage, static_cast<unsigned>(step / STAGES - 1));",
+        "",
+    ),
+    (
+        "no_wait_for_products",
+        "tdc_wgmma_wait<0>();  // the buffer may be filled again",
+        "",
+    ),
+    (
+        "operands_replaced_too_early",
+        "tdc_wgmma_wait<0>();  // the buffer may be filled again",
+        "tdc_wgmma_wait<2>(); if (step + 1 == STEPS) tdc_wgmma_wait<0>();",
+    ),
+    ("no_commit", "tdc_wgmma_commit();", ""),
+    (
+        "buffer_released_twice",
+        "if (lane == 0) tdc_arrive(empty + 2 * stage);",
+        "if (lane < 2) tdc_arrive(empty + 2 * stage);",
+    ),
+];
+
+static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
+    let unit = |source: String, kernels: &[&str]| TranslationUnit {
+        source,
+        kernels: kernels.iter().map(|&kernel| kernel.to_owned()).collect(),
+    };
+    let mut units = vec![unit(
+        PIPELINE.to_owned(),
+        &[
+            "pack_columns",
+            "ring_products",
+            "two_warps_meet",
+            "named_barrier_of_too_many",
+            "phase_without_arrivals",
+            "phase_of_two_rounds_ago",
+            "phase_that_was_not_initialised",
+            "arrival_beyond_the_phase",
+        ],
+    )];
+    let start = PIPELINE.find("// The packed columns").unwrap();
+    let first = PIPELINE
+        .find("extern \"C\" __global__ void ring_products")
+        .unwrap();
+    let end = PIPELINE.find("// The first two warps").unwrap();
+    for (name, text, replacement) in PLANTED {
+        let kernel = format!("{}{}", &PIPELINE[..start], &PIPELINE[first..end]);
+        assert_eq!(kernel.matches(text).count(), 1, "{text}");
+        let kernel = kernel
+            .replace(text, replacement)
+            .replace("ring_products", name);
+        units.push(unit(kernel, &[name]));
+    }
+    CpuModule::build_units(&units).unwrap_or_else(|error| panic!("{error}"))
+});
+
+const STEPS: usize = 6;
+const N: usize = 32;
+
+fn launch(kernel: &str, threads: u32, pointers: &mut [*mut f32]) -> Result<(), CpuError> {
+    let mut args: Vec<*mut c_void> = pointers
+        .iter_mut()
+        .map(|pointer| std::ptr::from_mut(pointer).cast())
+        .collect();
+    // SAFETY: the kernels have pointer parameters only, and access no more than the tests allocate.
+    unsafe { MODULE.launch(kernel, [1; 3], [threads, 1, 1], [1; 3], 2304, &mut args) }
+}
+
+/// The products of a variant of `ring_products`.
+fn products(kernel: &str) -> Result<Vec<f32>, CpuError> {
+    let mut packed = vec![0.0f32; STEPS * 2 * N * 4];
+    launch("pack_columns", 64, &mut [packed.as_mut_ptr()]).unwrap();
+    let mut sums = vec![f32::NAN; 64 * N];
+    launch(kernel, 160, &mut [packed.as_mut_ptr(), sums.as_mut_ptr()])?;
+    Ok(sums)
+}
+
+fn expected() -> Vec<f32> {
+    let a = |row: usize, k: usize| ((2 * row + k) % 5) as i32 - 2;
+    let b = |k: usize, column: usize| ((3 * k + 5 * column) % 7) as i32 - 3;
+    let at = |i: usize| {
+        (0..16 * STEPS)
+            .map(|k| a(i / N, k) * b(k, i % N))
+            .sum::<i32>() as f32
+    };
+    (0..64 * N).map(at).collect()
+}
+
+#[test]
+fn a_pipeline_multiplies() {
+    assert_eq!(products("ring_products").unwrap(), expected());
+}
+
+#[test]
+fn a_missing_wait_is_found() {
+    for (kernel, _, _) in PLANTED {
+        if let Ok(sums) = products(kernel) {
+            assert_ne!(sums, expected(), "{kernel}");
+        }
+    }
+}
+
+#[test]
+fn some_warps_of_a_block_meet() {
+    let mut out = vec![0.0f32; 96];
+    launch("two_warps_meet", 96, &mut [out.as_mut_ptr()]).unwrap();
+    assert!((0..64).all(|i| out[i] == (63 - i) as f32), "{out:?}");
+}
+
+#[test]
+fn misused_barriers_are_reported() {
+    for (kernel, expected) in [
+        ("named_barrier_of_too_many", "at which no thread arrives"),
+        ("phase_without_arrivals", "at which no thread arrives"),
+        (
+            "phase_of_two_rounds_ago",
+            "waits for phase 0 of an mbarrier, of which 3 are complete",
+        ),
+        (
+            "phase_that_was_not_initialised",
+            "the mbarrier was not initialised",
+        ),
+        (
+            "arrival_beyond_the_phase",
+            "more threads arrive at an mbarrier than its phase has arrivals",
+        ),
+    ] {
+        let mut out = vec![0.0f32; 96];
+        let message = launch(kernel, 96, &mut [out.as_mut_ptr()])
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(expected), "{kernel}: {message}");
+    }
+}
