@@ -69,6 +69,7 @@ templates![
     "kernel/tucker_fused/weight_ring.cu",
     "kernel/tucker_fused/without_clusters.cu",
     "kernel/tvm.cu",
+    "kernel/wgmma.cu",
     "kernel/winograd.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
@@ -112,4 +113,8 @@ pub mod device {
     pub const PREFETCH: &str = include_str!("device/prefetch.cuh");
     /// Launches that overlap.
     pub const PDL: &str = include_str!("device/pdl.cuh");
+    /// Barriers between warps of different roles.
+    pub const PIPELINE: &str = include_str!("device/pipeline.cuh");
+    /// Matrix products of a warpgroup.
+    pub const WGMMA: &str = include_str!("device/wgmma.cuh");
 }

@@ -228,6 +228,21 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
+/// Warp-specialised products on channels with and without tails, mostly in batches: tiles have rows of several images, and blocks several
+/// tiles.
+fn wgmma_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma", 10, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.c = pick(&[16, 17, 32, 48, 67]);
+        shape.n = pick(&[8, 19, 32, 70, 131]);
+        (shape.h, shape.w) = (pick(&[5, 7, 9, 14]), pick(&[7, 8, 13, 17]));
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 1, 2, 3]) as usize].1;
+    })
+}
+
 /// First layers of networks, with so few channels that a K step is four columns of the filter. The length of a
 /// filter row is a multiple of a step in some of them and not in others.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
@@ -954,6 +969,7 @@ fn activation_units() -> Vec<PlannedUnit> {
     for activation in [Activation::HardSigmoid, activation(11)] {
         for scheme in [
             "implicit_gemm",
+            "wgmma",
             "winograd",
             "direct_tiled",
             "direct",
@@ -1112,6 +1128,7 @@ mod random {
         the_schemes_of_tdc_are_right: tdc_units, 6 of 40;
         the_tiled_schemes_are_right: tiled_units, 8 of 40;
         steps_of_few_channels_are_right: few_channel_units, 4 of 30;
+        wgmma_is_right: wgmma_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
@@ -1297,6 +1314,7 @@ fn every_scheme_is_right_on_a_gpu() {
         tiled_units(500),
         padded_units(12),
         few_channel_units(200),
+        wgmma_units(300),
         winograd_units(300),
         tucker_units(300),
         tucker_kinds(),

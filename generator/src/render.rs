@@ -1,6 +1,7 @@
 //! From plans to text. All arithmetic is done before: the templates only place finished numbers.
 
 mod activation;
+mod architectures;
 mod banner;
 mod columns;
 mod constants;

@@ -37,6 +37,7 @@ mod tile;
 mod tiling;
 mod tucker_fused;
 mod tvm;
+mod wgmma;
 mod winograd;
 
 pub use device::DevicePart;
@@ -58,6 +59,7 @@ const MAX_GRID: u32 = 65535;
 /// Every scheme. Ties of predicted time go to the scheme that is first in this order.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
+    &wgmma::Wgmma,
     &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
@@ -98,6 +100,11 @@ pub trait Scheme: Sync {
     /// Whether the planner considers the scheme by default: [`SchemeInfo::is_default`].
     fn is_default(&self) -> bool {
         self.info().is_default
+    }
+
+    /// Whether the planner considers the scheme for a problem by default.
+    fn is_default_for(&self, _problem: &Problem) -> bool {
+        self.is_default()
     }
 
     /// Whether the scheme computes all factors of a factorised layer in one launch: [`SchemeInfo::fuses_factors`].

@@ -42,12 +42,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// The arguments for machine code of an architecture, or for PTX.
-    fn arguments(&self, arch: Arch, ptx: bool) -> Vec<String> {
+    /// The arguments for machine code of an architecture, or for PTX. Only machine code may use instructions that newer architectures
+    /// lack.
+    fn arguments(&self, arch: Arch, ptx: bool, source: &str) -> Vec<String> {
         let mut arguments = match ptx {
             true => vec![format!("--gpu-architecture=compute_{}", arch.sm)],
             false => vec![
-                format!("--gpu-architecture={arch}"),
+                format!("--gpu-architecture={}", machine_name(arch, source)),
                 "--ptxas-options=-v".to_owned(),
             ],
         };
@@ -59,6 +60,14 @@ impl Options {
             arguments.push(format!("--maxrregcount={registers}"));
         }
         arguments
+    }
+}
+
+/// The architecture for machine code: `sm_90a` for source with products of a warpgroup, which runs on the same GPUs as `sm_90`.
+fn machine_name(arch: Arch, source: &str) -> String {
+    match arch == Arch::new(90) && source.contains("#define TDC_WGMMA\n") {
+        true => format!("{arch}a"),
+        false => arch.to_string(),
     }
 }
 
@@ -254,7 +263,7 @@ impl Nvrtc {
             });
         }
         let mut program = Program::new(self, source, name)?;
-        let compiled = program.compile(&self.options.arguments(arch, ptx));
+        let compiled = program.compile(&self.options.arguments(arch, ptx, source));
         let log = program.log()?;
         match compiled {
             Err(error) if log.trim().is_empty() => Err(error),

@@ -187,6 +187,36 @@ constants! {
 }
 
 constants! {
+    /// `wgmma`; clocks of an SM.
+    WgmmaConstants {
+        /// Factor on the time of products at the peak rate of the tensor cores.
+        product = 1.15,
+        /// A stage of weights: waits, and products that start and drain.
+        stage = 100.0,
+        /// Adding a partial sum.
+        promoted_value = 1.2,
+        /// Staging 32 values.
+        staged_value = 2.2,
+        /// A cache line of the input.
+        cache_line = 1.2,
+        /// Bytes per clock that an SM reads from L2.
+        l2_bytes_per_clock = 32.0,
+        /// Until the input of a chunk has arrived.
+        load_latency = 1200.0,
+        /// Converting a chunk, without its values: barriers.
+        chunk = 200.0,
+        /// Loading and converting a value, for each warp of an SM partition that does it.
+        loaded_value = 8.0,
+        /// A tile, without its chunks and outputs.
+        tile = 300.0,
+        /// A sector of 32 bytes that is stored, or read of a residual.
+        stored_sector = 1.5,
+        /// A block.
+        start = 900.0,
+    }
+}
+
+constants! {
     /// `winograd`; clocks of an SM.
     WinogradConstants {
         /// Latency of a step without its products, and of each product.
@@ -311,6 +341,8 @@ groups! {
     tucker_fused_half: TuckerFusedConstants,
     /// `cp_chain`.
     cp_chain: CpChainConstants,
+    /// `wgmma`.
+    wgmma: WgmmaConstants,
     /// `winograd`.
     winograd: WinogradConstants,
     /// `input_stationary`.

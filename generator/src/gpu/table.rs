@@ -156,6 +156,11 @@ impl Gpu {
         self.arch >= MMA_ARCH
     }
 
+    /// Whether its tensor cores have asynchronous products of a warpgroup (`wgmma`), which only Hopper has.
+    pub fn has_wgmma(&self) -> bool {
+        self.arch == WGMMA_ARCH
+    }
+
     /// Number of clusters of `size` blocks (2 to 8) that run at once if an SM holds `blocks_per_sm`. Without a measurement it is that of
     /// [`DEFAULT_GPU`], scaled by the number of SMs.
     pub fn resident_clusters(&self, size: u32, blocks_per_sm: f64) -> f64 {
@@ -214,6 +219,9 @@ pub const MAX_THREADS: u32 = 1024;
 
 /// The oldest architecture with the tensor-core instructions of the kernels.
 const MMA_ARCH: Arch = Arch::new(80);
+
+/// The architecture with `wgmma`.
+const WGMMA_ARCH: Arch = Arch::new(90);
 
 /// The oldest architecture that kernels are written and compiled for.
 pub const OLDEST_ARCH: Arch = Arch::new(70);

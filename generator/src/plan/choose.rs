@@ -363,8 +363,9 @@ impl Planner {
                 .or_else(|| self.by_tuning_table(problem, Some(scheme)))
                 .or_else(|| self.by_model(problem, &[scheme])),
             (None, None) => {
-                let (default, others): (Vec<_>, Vec<_>) =
-                    SCHEMES.iter().partition(|scheme| scheme.is_default());
+                let (default, others): (Vec<_>, Vec<_>) = SCHEMES
+                    .iter()
+                    .partition(|scheme| scheme.is_default_for(problem));
                 self.by_paper(problem, None)
                     .or_else(|| self.by_tuning_table(problem, None))
                     .or_else(|| self.by_model(problem, &default))

@@ -93,6 +93,8 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::SplitTf32 => device::SPLIT_TF32,
         DevicePart::MmaSteps => device::MMA_STEPS,
         DevicePart::AccumulatorOperands => device::ACCUMULATOR_OPERANDS,
+        DevicePart::Pipeline => device::PIPELINE,
+        DevicePart::Wgmma => device::WGMMA,
     }
 }
 

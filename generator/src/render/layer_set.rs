@@ -1,6 +1,7 @@
 //! The files of a layer set in addition to its units: the program that checks and times them, build file, README.
 
 use super::activation::{host_activation, host_activations};
+use super::architectures::Architectures;
 use super::banner::{CommentStyle, banner};
 use super::cuda_version::cuda_versions;
 use super::device_header::device_header_name;
@@ -17,7 +18,8 @@ struct LayerSetContext {
     banner: String,
     name: String,
     prefix: String,
-    arch: u16,
+    nvcc_arch: String,
+    cmake_arch: String,
     /// The CUDA toolkits that support it.
     cuda_versions: &'static str,
     device_header: String,
@@ -63,11 +65,13 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         CommentStyle::Prose => Vec::new(),
         _ => vec![format!("Layer set {}.", plan.name)],
     };
+    let archs = Architectures::new(&[plan.gpu], &plan.units);
     let context = LayerSetContext {
         banner: banner(comment, &title, &[plan.gpu]),
         name: plan.name.clone(),
         prefix: plan.prefix.clone(),
-        arch: plan.gpu.arch.sm,
+        nvcc_arch: archs.nvcc(),
+        cmake_arch: archs.cmake(),
         cuda_versions: cuda_versions([plan.gpu.arch.sm]),
         device_header: device_header_name(&plan.prefix),
         activations: host_activations(plan.units.iter().map(|unit| &unit.problem))?,

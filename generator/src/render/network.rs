@@ -1,5 +1,6 @@
 //! The files of a network in addition to its units: driver, interface, program, build file, README.
 
+use super::architectures::Architectures;
 use super::banner::{CommentStyle, banner, gpu_titles};
 use super::cuda_version::cuda_versions;
 use super::device_header::device_header_name;
@@ -11,7 +12,6 @@ use crate::gpu::Gpu;
 use crate::ir::{INPUT_NAME, Layout, TensorShape};
 use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, distinct_units};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
 
 /// The context of the templates of a network.
@@ -225,6 +225,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
     };
     let upper = first.name.to_ascii_uppercase();
     let gpus: Vec<&Gpu> = plans.iter().map(|plan| plan.gpu).collect();
+    let archs = Architectures::new(&gpus, plans.iter().flat_map(|plan| &plan.units));
     let names: Vec<_> = gpus.iter().map(|gpu| gpu.name).collect();
     let has_slots = plans
         .iter()
@@ -241,10 +242,10 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         name: first.name.clone(),
         guard: format!("{upper}_H"),
         macro_prefix: upper,
-        cuda_versions: cuda_versions(archs(&gpus)),
-        nvcc_options: nvcc_arch(&gpus).split(' ').map(str::to_owned).collect(),
-        nvcc_arch: nvcc_arch(&gpus),
-        cmake_arch: cmake_arch(&gpus),
+        cuda_versions: cuda_versions(gpus.iter().map(|gpu| gpu.arch.sm)),
+        nvcc_options: archs.nvcc().split(' ').map(str::to_owned).collect(),
+        nvcc_arch: archs.nvcc(),
+        cmake_arch: archs.cmake(),
         input_text: first.input.to_string(),
         output_text: first.output_shapes(),
         batch: first.input.batch,
@@ -267,34 +268,6 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         has_hwcn,
         file: file_context(),
     }
-}
-
-/// Architectures of the GPUs, oldest first.
-fn archs(gpus: &[&Gpu]) -> BTreeSet<u16> {
-    gpus.iter().map(|gpu| gpu.arch.sm).collect()
-}
-
-/// Machine code for every architecture; if there are several, also PTX of the oldest, which every newer device supports.
-fn nvcc_arch(gpus: &[&Gpu]) -> String {
-    let archs: Vec<_> = archs(gpus).into_iter().collect();
-    match archs[..] {
-        [arch] => format!("-arch=sm_{arch}"),
-        _ => {
-            let oldest = archs.iter().take(1);
-            let ptx =
-                oldest.map(|arch| format!("-gencode arch=compute_{arch},code=compute_{arch}"));
-            let machine = archs
-                .iter()
-                .map(|arch| format!("-gencode arch=compute_{arch},code=sm_{arch}"));
-            ptx.chain(machine).collect::<Vec<_>>().join(" ")
-        }
-    }
-}
-
-/// CMake compiles machine code and PTX for each architecture.
-fn cmake_arch(gpus: &[&Gpu]) -> String {
-    let archs: Vec<_> = archs(gpus).iter().map(ToString::to_string).collect();
-    archs.join(" ")
 }
 
 fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> VariantContext {

@@ -322,7 +322,12 @@ pub(super) fn quad_plane(elements: u32, split_terms: u32) -> u32 {
 
 /// Packed 16x16 weights of a K step, in 32-bit words.
 pub(super) fn step_weights(precision: Precision) -> u32 {
-    MMA_M * MMA_K / 2 * split_terms(precision)
+    step_weights_of(MMA_M, split_terms(precision))
+}
+
+/// Packed weights of a K step for `channels` output channels, in 32-bit words.
+pub(super) fn step_weights_of(channels: u32, split_terms: u32) -> u32 {
+    channels * MMA_K / 2 * split_terms
 }
 
 /// Parts of the device header that the kernels use.

@@ -295,6 +295,18 @@ pub fn layers() -> LayerSet {
                 true,
             ),
             layer(
+                "wgmma",
+                TensorShape {
+                    batch: 3,
+                    ..gemm_x
+                },
+                by("wgmma", &[4, 8, 32, 1, 1, 2, 1, 2, 2]),
+                Some(Prologue {
+                    activation: Activation::Sigmoid,
+                }),
+                true,
+            ),
+            layer(
                 "tvm.buffers",
                 TensorShape { batch: 12, ..x },
                 hwcn(&[32, 16, 4, 8, 2, 8, 3]),

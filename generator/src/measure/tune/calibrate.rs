@@ -69,6 +69,7 @@ pub const GROUPS: &[Group] = &[
         ..Group::of_schemes("tucker_fused_half", &["tucker_fused"])
     },
     Group::of_schemes("cp_chain", &["cp_chain"]),
+    Group::of_schemes("wgmma", &["wgmma"]),
     Group::of_schemes("winograd", &["winograd"]),
     Group::of_schemes("input_stationary", &["input_stationary"]),
     Group::of_schemes(

@@ -1,0 +1,87 @@
+//! The work of a launch, from which the cost model predicts its time.
+
+use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, scales_input};
+use super::{INPUT_STAGES, WGMMA_M};
+use crate::cost::{KernelWork, kernel_us, occupancy};
+use crate::gpu::Gpu;
+use crate::ir::{ConvProblem, Problem};
+use crate::scheme::tensor_core::{MMA_K, products};
+use crate::scheme::tiling::InputTraffic;
+
+impl WgmmaGeometry {
+    /// The predicted time of the launch, microseconds.
+    pub(super) fn us(&self, problem: &ConvProblem, gpu: &Gpu) -> f64 {
+        kernel_us(&self.work(problem, gpu), gpu)
+    }
+
+    /// Work of the launch, for the cost model.
+    pub(super) fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
+        let blocks = self
+            .grid(problem)
+            .iter()
+            .map(|&size| u64::from(size))
+            .product();
+        let work = KernelWork {
+            blocks,
+            threads: self.threads(),
+            registers: self.registers.at_start,
+            shared_bytes: 4 * self.memory.floats,
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            // Arithmetic is part of the block's clocks.
+            fma_fraction: 1.0,
+            pdl: true,
+            products: products(problem.precision),
+            ..KernelWork::default()
+        };
+        let busiest = (blocks as f64 / f64::from(gpu.sms)).ceil();
+        let resident = f64::from(occupancy(&work, gpu).blocks_per_sm).min(busiest);
+        KernelWork {
+            latency_clocks: self.block_clocks(problem, gpu, resident.max(1.0)),
+            ..work
+        }
+    }
+
+    /// Clocks of a block that shares its SM with others, `resident` in all.
+    fn block_clocks(&self, problem: &ConvProblem, gpu: &Gpu, resident: f64) -> f64 {
+        let model = &gpu.cost_model().wgmma;
+        let tile = &self.tile;
+        let warpgroups = f64::from(tile.warpgroups);
+        // A product of a warpgroup occupies all tensor cores of the SM.
+        let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tile.tn);
+        let products = if self.split_terms == 2 { 3.0 } else { 1.0 };
+        let mma = macs * products / (f64::from(gpu.tensor_flops) / 2.0) * f64::from(self.steps);
+        let promoted = match scales_input(problem) {
+            true => f64::from(tile.tn) / 2.0 * model.promoted_value,
+            false => 0.0,
+        };
+        let stages = f64::from(self.steps / self.stage_steps);
+        let consumer = model.product * mma + stages * (model.stage + promoted);
+        let channels = tile.chunk_groups * MMA_K;
+        let staged = f64::from(self.items * PLANE_CHANNELS * self.loader_warps());
+        let traffic = InputTraffic::new(problem, [tile.th, tile.tw], channels, 0.0);
+        let weights = f64::from(4 * self.steps * self.step_weights);
+        // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
+        let tensor_cores = model.product * mma * warpgroups;
+        let staging = staged * model.staged_value + traffic.lines.max(staged) * model.cache_line;
+        let bytes = (traffic.bytes + weights) / model.l2_bytes_per_clock;
+        let shared = tensor_cores.max(staging).max(bytes) * resident;
+        // What a block waits for whatever the others do.
+        let converting = model.chunk
+            + f64::from(self.items * PLANE_CHANNELS)
+                * f64::from(self.loader_warps().div_ceil(4))
+                * model.loaded_value;
+        let loader = match tile.load_stages {
+            1 => model.load_latency + converting,
+            _ => model.load_latency.max(converting),
+        };
+        let chunk = shared.max(consumer).max(loader);
+        let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
+        let sectors = outputs / 8.0 * if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let epilogue = model.tile + sectors * model.stored_sector * resident;
+        // The first chunk of a tile is loaded while the last ones of the tile before are computed.
+        let hidden = f64::from(INPUT_STAGES).min(f64::from(self.chunks)) / f64::from(self.chunks);
+        let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
+        let planes = f64::from(channels / PLANE_CHANNELS);
+        model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
+    }
+}
