@@ -61,12 +61,14 @@ impl ConfigArgs {
     fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
         let gpus = gpus.map(Targets::named).transpose();
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
-        Ok(Overrides {
-            input: self.input,
+        let overrides = Overrides {
             tiles: self.tiles,
             gpus,
             ..self.convolutions.overrides()
-        })
+        };
+        overrides
+            .with_input_shapes(&self.input)
+            .map_err(Failure::Input)
     }
 
     /// Reads and plans one config for the given GPUs, else for those that it names. Fails for GPUs that code

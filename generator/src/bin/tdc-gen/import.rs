@@ -23,10 +23,12 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
     let overrides = Overrides {
-        input: args.input,
         batch: args.batch,
         ..Overrides::default()
     };
+    let overrides = overrides
+        .with_input_shapes(&args.input)
+        .map_err(Failure::Input)?;
     let imported = onnx::load(&args.model, &overrides).map_err(Failure::input)?;
     let (network, checkpoint) = imported.into_parts();
     let config = yaml::network_text(&network);

@@ -180,14 +180,14 @@ pub static ROWS: &[Row] = &[
     Row::new(
         Key::Input,
         of!(Network),
-        "`BxCxHxW` or `[B, C, H, W]`",
+        "`BxCxHxW` or `[B, C, H, W]`; of several inputs `{left: BxCxHxW, right: BxCxHxW}`",
         "required",
-        "shape of the input; all other sizes are inferred",
+        "shape of the input, or names and shapes of several inputs; all other sizes are inferred",
     )
     .overridden_by(
         "input",
-        "BxCxHxW",
-        "input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred",
+        "[NAME=]BxCxHxW",
+        "input shape instead of that of the config, such as 1x3x480x640; once for each of several inputs, with its name, such as left=1x3x480x640; all other sizes are inferred",
     ),
     Row::new(
         Key::Ops,
@@ -229,7 +229,7 @@ pub static ROWS: &[Row] = &[
         Key::Inputs,
         of!(Op(_)),
         "a name or a list of names",
-        "the op before it; for the first op, `input`",
+        "the op before it; for the first op, `input`, if there is one input",
         "the ops that it reads",
     ),
     Row::new(

@@ -55,10 +55,13 @@ impl Places {
     /// The positions in a valid text, with the config parsed from it.
     pub(super) fn new(file: &str, text: &str, root: &Node, config: &Config) -> Self {
         let (list, names): (_, Vec<&str>) = match config {
-            // The first op is the input, which is not in the list.
+            // The first ops are the inputs, which are not in the list.
             Config::Network(network) => (
                 Key::Ops,
-                network.ops.iter().skip(1).map(|op| &op.name[..]).collect(),
+                network.ops[network.inputs().len()..]
+                    .iter()
+                    .map(|op| &op.name[..])
+                    .collect(),
             ),
             Config::LayerSet(set) => (
                 Key::Layers,

@@ -1,4 +1,4 @@
-//! The checked graph of a model: nodes in topological order, constants, input and output.
+//! The checked graph of a model: nodes in topological order, constants, inputs and outputs.
 
 use super::error::{EXPORT_AGAIN, ImportError};
 use super::message::{self, Model, Node, ValueInfo, data_type};
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A graph with one input and one output.
+/// A graph with inputs and outputs.
 #[derive(Debug)]
 pub struct Graph {
     /// Nodes, each after those that it reads.
     pub nodes: Vec<Node>,
     /// Initialisers.
     pub constants: BTreeMap<String, Rc<Tensor>>,
-    /// Name and shape of the input.
-    pub input: (String, TensorShape),
+    /// Names and shapes of the inputs, at least one.
+    pub inputs: Vec<(String, TensorShape)>,
     /// Names of the outputs, at least one.
     pub outputs: Vec<String>,
     /// Version of the default operator set.
@@ -63,17 +63,17 @@ impl Graph {
         }
         check_nodes(&graph.node, &mut errors);
         let constants = constants(&graph.initializer, folder, &mut errors);
-        let input = input(&graph.input, &constants, overrides, &mut errors);
+        let inputs = inputs(&graph.input, &constants, overrides, &mut errors);
         let outputs = outputs(&graph.output, &mut errors);
-        let nodes = match &input {
-            Some((input, _)) => sorted(graph.node, input, &constants, &mut errors),
+        let nodes = match &inputs {
+            Some(inputs) => sorted(graph.node, inputs, &constants, &mut errors),
             None => Vec::new(),
         };
-        match input {
-            Some(input) if errors.is_empty() => Ok(Self {
+        match inputs {
+            Some(inputs) if errors.is_empty() => Ok(Self {
                 nodes,
                 constants,
-                input,
+                inputs,
                 outputs,
                 opset,
             }),
@@ -189,32 +189,53 @@ fn constants(
     constants
 }
 
-fn input(
+/// Most inputs of a network; networks have a few.
+const MAX_INPUTS: usize = 64;
+
+/// Names and shapes of the inputs; `None` after an error.
+fn inputs(
     inputs: &[ValueInfo],
     constants: &BTreeMap<String, Rc<Tensor>>,
     overrides: &Overrides,
     errors: &mut Vec<ImportError>,
-) -> Option<(String, TensorShape)> {
+) -> Option<Vec<(String, TensorShape)>> {
     // IR version 3 lists the initialisers among the inputs.
     let own = inputs
         .iter()
         .filter(|input| !constants.contains_key(name_of(input)));
     let own: Vec<&ValueInfo> = own.collect();
-    let [input] = own[..] else {
-        let names: Vec<String> = own
-            .iter()
-            .map(|input| name_of(input).escape_debug().to_string())
-            .collect();
-        errors.push(ImportError::of_file(
-            format!(
-                "the network has {} inputs ({}), only one is supported",
-                own.len(),
-                names.join(", ")
-            ),
-            "export it with a single image as input",
-        ));
-        return None;
+    let names: Vec<&str> = own.iter().map(|input| name_of(input)).collect();
+    let problem = match own.len() {
+        0 => Some("the network has no input".to_owned()),
+        count if count > MAX_INPUTS => Some(format!(
+            "the network has {count} inputs, at most {MAX_INPUTS} are supported"
+        )),
+        _ => overrides.check_inputs(&names).err(),
     };
+    if let Some(message) = problem {
+        let help = "export it with images as inputs, and give their shapes by --input";
+        errors.push(ImportError::of_file(message, help));
+        return None;
+    }
+    let before = errors.len();
+    let mut seen = HashSet::new();
+    for name in names.iter().filter(|name| !seen.insert(**name)) {
+        let message = format!("two inputs are named `{}`", name.escape_debug());
+        errors.push(ImportError::of_file(message, EXPORT_AGAIN));
+    }
+    let inputs = own.iter();
+    let inputs: Vec<_> = inputs
+        .filter_map(|info| input(info, overrides, errors))
+        .collect();
+    (errors.len() == before).then_some(inputs)
+}
+
+/// Name and shape of an input; `None` after an error.
+fn input(
+    input: &ValueInfo,
+    overrides: &Overrides,
+    errors: &mut Vec<ImportError>,
+) -> Option<(String, TensorShape)> {
     let name = name_of(input).to_owned();
     if let Some(element) = unsupported_element(input) {
         let message = format!(
@@ -227,11 +248,11 @@ fn input(
         ));
         return None;
     }
-    let given = match overrides.input {
+    let given = match overrides.given_input(&name) {
         Some(_) => Ok(None),
         None => input_shape(input, overrides.batch).map(Some),
     };
-    let shape = given.map(|given| overrides.input(given));
+    let shape = given.map(|given| overrides.input(&name, given));
     match shape {
         Ok(shape) => shape.map(|shape| (name, shape)),
         Err(message) => {
@@ -325,14 +346,15 @@ fn name_of(value: &ValueInfo) -> &str {
 /// The nodes in topological order, as near to the file's as possible. Reports values without or with two producers, and cycles.
 fn sorted(
     nodes: Vec<Node>,
-    input: &str,
+    inputs: &[(String, TensorShape)],
     constants: &BTreeMap<String, Rc<Tensor>>,
     errors: &mut Vec<ImportError>,
 ) -> Vec<Node> {
+    let is_input = |name: &str| inputs.iter().any(|(input, _)| input == name);
     let mut producers: HashMap<&str, usize> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|output| !output.is_empty()) {
-            let taken = constants.contains_key(output) || output == input;
+            let taken = constants.contains_key(output) || is_input(output);
             if producers.insert(output, index).is_some() || taken {
                 let message = format!("`{}` has two producers", output.escape_debug());
                 errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));
@@ -342,7 +364,9 @@ fn sorted(
     let before = errors.len();
     for node in &nodes {
         for name in node.input.iter().filter(|name| !name.is_empty()) {
-            if !producers.contains_key(&name[..]) && !constants.contains_key(name) && name != input
+            if !producers.contains_key(&name[..])
+                && !constants.contains_key(name)
+                && !is_input(name)
             {
                 let message = format!("it reads `{}`, which nothing produces", name.escape_debug());
                 errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));

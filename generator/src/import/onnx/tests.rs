@@ -1772,6 +1772,86 @@ fn a_graph_may_have_several_outputs() {
     assert_eq!(ops(&imported), ["conv none", "relu"]);
 }
 
+/// A model of these nodes with inputs of the given names and sizes.
+fn with_inputs(
+    nodes: Vec<Node>,
+    inputs: &[(&str, &[i64])],
+    overrides: &Overrides,
+) -> Result<Imported, String> {
+    let mut model = model(nodes, vec![tensor("w", &[6, 6, 3, 3])]);
+    if let Some(graph) = &mut model.graph {
+        graph.input = inputs
+            .iter()
+            .map(|(name, dims)| value(name, dims))
+            .collect();
+    }
+    let bytes = model.encode_to_vec().into();
+    parse(bytes, "m.onnx", "m", None, overrides).map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn a_graph_may_have_several_inputs() {
+    let nodes = || vec![conv("right", "a"), node("Add", &["a", "in put"], "y")];
+    let image: &[i64] = &[2, 6, 9, 7];
+    let inputs = [("in put", image), ("right", image)];
+    let imported = with_inputs(nodes(), &inputs, &Overrides::default()).unwrap();
+    let names: Vec<&str> = imported.network.ops.iter().map(|op| &op.name[..]).collect();
+    assert_eq!(names, ["in_put", "right", "a", "y"]);
+    let inputs_of = |index: usize| imported.network.ops[index].inputs.iter().map(|op| op.0);
+    assert_eq!(inputs_of(2).collect::<Vec<_>>(), [1]);
+    assert_eq!(inputs_of(3).collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(imported.network.input_shapes(), "2x6x9x7, 2x6x9x7");
+
+    // The names are those of the file.
+    let shapes: Vec<_> = ["in put=1x6x5x8", "right=1x6x5x8"]
+        .map(|text| text.parse().unwrap())
+        .into();
+    let overrides = Overrides::default().with_input_shapes(&shapes).unwrap();
+    let imported = with_inputs(nodes(), &inputs, &overrides).unwrap();
+    assert_eq!(imported.network.input_shapes(), "1x6x5x8, 1x6x5x8");
+}
+
+#[test]
+fn wrong_inputs_are_reported() {
+    let nodes = || vec![conv("l", "a"), node("Add", &["a", "r"], "y")];
+    let image: &[i64] = &[2, 6, 9, 7];
+    let given = |text: &str| Overrides::default().with_input_shapes(&[text.parse().unwrap()]);
+    let import = |inputs: &[(&str, &[i64])], overrides: Overrides| {
+        with_inputs(nodes(), inputs, &overrides).unwrap_err()
+    };
+    let both = [("l", image), ("r", image)];
+    for (found, part) in [
+        (
+            import(
+                &[("l", image), ("l", image), ("r", image)],
+                Overrides::default(),
+            ),
+            "two inputs are named `l`",
+        ),
+        (
+            import(
+                &[("l", image), ("r", image), ("z", image)],
+                Overrides::default(),
+            ),
+            "nothing reads `z`",
+        ),
+        (
+            import(&[("l", image), ("r", &[1, 6, 9, 7])], Overrides::default()),
+            "the input `r` has batch 1, the first input 2",
+        ),
+        (
+            import(&both, given("1x6x9x7").unwrap()),
+            "`--input` names no input, there are `l`, `r`",
+        ),
+        (
+            import(&both, given("x=1x6x9x7").unwrap()),
+            "there is no such input; there is `l`, `r`",
+        ),
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+}
+
 #[test]
 fn wrong_outputs_are_reported_together() {
     let nodes = || {
@@ -1783,7 +1863,7 @@ fn wrong_outputs_are_reported_together() {
     };
     let errors = with_outputs(nodes(), &["b", "x", "nowhere", "a"]).unwrap_err();
     for part in [
-        "the output `x` is the network's input",
+        "the output `x` is an input of the network",
         "nothing computes the output `nowhere`",
         "the outputs `b` and `a` are the same",
     ] {

@@ -89,7 +89,7 @@ impl Converter<'_> {
         if !self.is_only_read_by(op, &[node]) {
             return false;
         }
-        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &mut self.ops[index]) else {
             return false;
         };
         let bias = match &mut op.options {
@@ -125,7 +125,7 @@ impl Converter<'_> {
         if !self.is_only_read_by(op, &[node]) {
             return false;
         }
-        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &mut self.ops[index]) else {
             return false;
         };
         let composes = matches!(
@@ -209,7 +209,7 @@ impl Converter<'_> {
         };
         let dims = self.dims(first(inputs)?);
         if self.is_only_read_by(op, &[node])
-            && let Some(conv_op) = self.ops.get_mut(op.wrapping_sub(1))
+            && let Some(conv_op) = self.index_of(op).map(|index| &mut self.ops[index])
             && let OpOptions::Conv(conv) = &mut conv_op.options
             && conv.bn.is_none()
             && conv.activation == Activation::None

@@ -166,7 +166,7 @@ impl Converter<'_> {
 
     /// Whether an op's output has no negative number, so that padding it by zeros does not change a maximum.
     pub(super) fn is_never_negative(&self, op: OpRef) -> bool {
-        let Some(op) = self.ops.get(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &self.ops[index]) else {
             return false;
         };
         let activation = match &op.options {

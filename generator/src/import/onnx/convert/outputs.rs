@@ -28,8 +28,8 @@ impl<'g> Converter<'g> {
                     EXPORT_AGAIN,
                 )),
                 // A network of only that has no ops, which is reported elsewhere.
-                (Some(0), _) if graph.outputs.len() > 1 => Some((
-                    format!("the output {quoted} is the network's input"),
+                (Some(op), _) if graph.outputs.len() > 1 && self.index_of(op).is_none() => Some((
+                    format!("the output {quoted} is an input of the network"),
                     "remove it from the outputs",
                 )),
                 (Some(_), Some(other)) => Some((

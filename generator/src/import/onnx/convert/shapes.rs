@@ -87,8 +87,9 @@ impl Converter<'_> {
         let all = ops?;
         let inputs = self.with_known_concat(&all);
         let value = self.add(node, inputs, OpOptions::Concat, |_| Vec::new())?;
-        self.concats.insert(all, self.ops.len());
-        dims[1] = self.shapes[self.ops.len()].c as usize;
+        let concat = self.shapes.len() - 1;
+        self.concats.insert(all, concat);
+        dims[1] = self.shapes[concat].c as usize;
         Ok(value.with_dims(dims))
     }
 
