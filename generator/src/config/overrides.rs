@@ -118,6 +118,22 @@ impl Overrides {
         Ok(self)
     }
 
+    /// These overrides, completed by others.
+    pub(crate) fn or(&self, others: &Self) -> Self {
+        let has_input = self.input.is_some() || !self.inputs.is_empty();
+        let inputs = if has_input { self } else { others };
+        Self {
+            input: inputs.input,
+            inputs: inputs.inputs.clone(),
+            batch: self.batch.or(others.batch),
+            dense: self.dense || others.dense,
+            precision: self.precision.or(others.precision),
+            tolerance: self.tolerance.or(others.tolerance),
+            tiles: self.tiles.or(others.tiles),
+            gpus: self.gpus.clone().or_else(|| others.gpus.clone()),
+        }
+    }
+
     pub(crate) fn batch(&self, config: u32) -> u32 {
         self.batch.unwrap_or(config)
     }

@@ -7,6 +7,7 @@
 mod activation;
 pub(super) mod fields;
 pub(super) mod layers;
+mod model_options;
 pub(super) mod node;
 mod ops;
 mod places;
@@ -20,10 +21,12 @@ use crate::ir::{
     INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
 };
 use fields::{Fields, integers, list};
+pub use model_options::ModelOptions;
 use node::{Node, Value};
 use ops::RawOp;
 pub use places::Places;
 use report::Report;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
@@ -285,6 +288,25 @@ fn inputs(
         fields.require(Key::Input, "write it as 1x3x224x224", report);
     }
     inputs
+}
+
+/// The shapes of inputs in options: of the only input, or by name.
+fn given_inputs(
+    fields: &Fields<'_>,
+    report: &mut Report<'_>,
+) -> (Option<TensorShape>, BTreeMap<String, TensorShape>) {
+    match fields.get(Key::Input) {
+        None => (None, BTreeMap::new()),
+        Some(node) => match &node.value {
+            Value::Map(entries) => {
+                let inputs = entries.iter();
+                let inputs = inputs.filter_map(|(name, node)| named_input(name, node, report));
+                let inputs = inputs.filter_map(|(name, shape)| Some((name, shape?)));
+                (None, inputs.collect())
+            }
+            _ => (shape(node, report), BTreeMap::new()),
+        },
+    }
 }
 
 /// An entry of a mapping of inputs.

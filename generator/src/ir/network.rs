@@ -215,12 +215,19 @@ pub const INPUT_NAME: &str = "input";
 pub(crate) const CORE_LAST: &str = "core_last";
 
 /// The names of a factorised layer's tasks: its factors, and [`CORE_LAST`].
-fn factor_names() -> Vec<&'static str> {
+pub(crate) fn factor_names() -> Vec<&'static str> {
     let factors = FactorRole::TUCKER.iter().chain(&FactorRole::CP);
     factors
         .map(|factor| factor.as_str())
         .chain([CORE_LAST])
         .collect()
+}
+
+/// What is wrong with an op of these options that reads a tensor of shape `x`.
+pub(crate) fn op_errors(x: TensorShape, options: OpOptions) -> Vec<SpecError> {
+    let mut builder = NetworkBuilder::new("layer", x);
+    builder.op("layer", None, options);
+    builder.finish().err().unwrap_or_default()
 }
 
 impl NetworkBuilder {

@@ -331,7 +331,7 @@ fn losses(
     }
     let checkpoint = match (&args.weights, source) {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
-        (None, Source::Onnx(checkpoint)) => checkpoint,
+        (None, Source::Onnx(checkpoint, _)) => checkpoint,
         (None, Source::Config(_)) => {
             return Err(Failure::Input(
                 "the loss of a layer needs the network's weights; give a safetensors file by --weights, or measured losses by --sensitivity"

@@ -86,6 +86,21 @@ impl Places {
         }
     }
 
+    /// The positions in a text whose layers are the entries of a mapping.
+    pub(super) fn of_mapping(file: &str, text: &str, root: &Node, layers: &[(Node, Node)]) -> Self {
+        let layer = |(key, node): &(Node, Node)| match &key.value {
+            Value::String(name) => Some((name.clone(), Mapping::of(node))),
+            _ => None,
+        };
+        Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            config: Mapping::of(root),
+            defaults: None,
+            layers: layers.iter().filter_map(layer).collect(),
+        }
+    }
+
     /// The position of a key of the op or layer with the given name, or of the layer if it does not have the
     /// key. Tasks of a lowered layer have a suffix after its name, such as `conv.core`.
     pub fn of_layer(&self, name: &str, key: Option<&str>) -> Position {

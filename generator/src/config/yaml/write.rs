@@ -1,6 +1,6 @@
 //! The config of a network: text that a person can read and edit, and that gives the same network.
 
-use crate::config::schema::{Key, NetworkOp};
+use crate::config::schema::{Key, NetworkOp, NetworkOpRow};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
@@ -117,7 +117,7 @@ fn blocks(ops: &[Op]) -> Vec<&str> {
 /// The keys of an op.
 fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, String)> {
     let mut all = Entries(Vec::new());
-    all.always(Key::Op, name(op).row().name);
+    all.always(Key::Op, op_row(op).name);
     all.always(Key::Name, scalar(&op.name));
     // The first op has none before it, unless there is one input.
     let first = network.inputs().len();
@@ -188,6 +188,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         all.always(Key::Output, format!("{{{}: {name}}}", Key::Name));
     }
     all.0
+}
+
+/// The row of an op.
+pub(super) fn op_row(op: &Op) -> NetworkOpRow {
+    name(op).row()
 }
 
 /// The op that a config calls this one.
