@@ -221,10 +221,9 @@ impl<'g> Converter<'g> {
         for (name, tensor) in &graph.constants {
             converter.define(name, Value::Constant(Rc::clone(tensor)));
         }
-        for (op, (name, shape)) in graph.inputs.iter().enumerate() {
-            let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
-            let dims = dims.to_vec();
-            let input = converter.define(name, Value::Op { op, dims });
+        for (op, input) in graph.inputs.iter().enumerate() {
+            let dims = input.dims.clone();
+            let input = converter.define(&input.name, Value::Op { op, dims });
             converter.views[op].push(input);
         }
         converter.name_values();
@@ -285,6 +284,7 @@ impl<'g> Converter<'g> {
                 .convert(index, &inputs, &attributes)
                 .map(|value| vec![value]),
         };
+        let values = values.map(|values| self.with_axes_of_input(node, &inputs, values));
         let mut messages = attributes.errors();
         if let Ok(values) = &values {
             messages.extend(attributes.unread());
@@ -311,6 +311,36 @@ impl<'g> Converter<'g> {
             }
             Ok(_) | Err(Problem::Reported) => {}
         }
+    }
+
+    /// The values of a node, of three axes if its input is, without rows.
+    fn with_axes_of_input(
+        &self,
+        node: &Node,
+        inputs: &[Option<ValueId>],
+        values: Vec<Value>,
+    ) -> Vec<Value> {
+        /// Nodes that give their result axes of its own.
+        const OTHER_AXES: [&str; 6] = [
+            "Flatten",
+            "Gather",
+            "Reshape",
+            "Squeeze",
+            "Transpose",
+            "Unsqueeze",
+        ];
+        let is_row = |id: ValueId| self.dims(id).len() == 3;
+        if OTHER_AXES.contains(&op_type(node)) || !input(inputs, 0).is_some_and(is_row) {
+            return values;
+        }
+        let without_rows = |value| match value {
+            Value::Op { op, dims } if dims.len() == 4 && dims[2] == 1 => Value::Op {
+                op,
+                dims: vec![dims[0], dims[1], dims[3]],
+            },
+            other => other,
+        };
+        values.into_iter().map(without_rows).collect()
     }
 
     /// Whether a node or the output of the network needs a value.
@@ -462,7 +492,8 @@ impl<'g> Converter<'g> {
         }
     }
 
-    /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], or [B, C] without an image.
+    /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], [B, C, W] of a single row, [B, C]
+    /// without an image, or the features of one image.
     fn op_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
         let op = self.view_of(inputs, index)?;
         let id = input(inputs, index).unwrap_or_default();
@@ -484,7 +515,11 @@ impl<'g> Converter<'g> {
         if self.is_channels_last(id) {
             return false;
         }
-        dims == own || y.pixels() == 1 && dims == own[..2]
+        dims == own
+            // The features of one image.
+            || own == [1, own[1], 1, 1] && dims == [own[1]]
+            || y.h == 1 && dims == [own[0], own[1], own[3]]
+            || y.pixels() == 1 && dims == own[..2]
     }
 
     /// The op that computes a node's input, of whatever axes.
@@ -662,9 +697,9 @@ impl<'g> Converter<'g> {
 /// The names of the inputs in the network, with their shapes: a single one has the name that a config gives it.
 fn input_names(graph: &Graph, names: &mut Names) -> Vec<(String, TensorShape)> {
     let is_single = graph.inputs.len() == 1;
-    let inputs = graph.inputs.iter().map(|(name, shape)| {
-        let name = if is_single { INPUT_NAME } else { name };
-        (names.input(name), *shape)
+    let inputs = graph.inputs.iter().map(|input| {
+        let name = if is_single { INPUT_NAME } else { &input.name };
+        (names.like(name), input.shape)
     });
     inputs.collect()
 }

@@ -17,12 +17,41 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Initialisers.
     pub constants: BTreeMap<String, Rc<Tensor>>,
-    /// Names and shapes of the inputs, at least one.
-    pub inputs: Vec<(String, TensorShape)>,
+    /// The inputs, at least one.
+    pub inputs: Vec<Input>,
     /// Names of the outputs, at least one.
     pub outputs: Vec<String>,
     /// Version of the default operator set.
     pub opset: i64,
+}
+
+/// An input of the graph.
+#[derive(Debug)]
+pub struct Input {
+    /// Name.
+    pub name: String,
+    /// Its shape in the network: of two axes batch and features, of three batch, channels and columns, of one the features of an image.
+    pub shape: TensorShape,
+    /// The sizes that ONNX gives it.
+    pub dims: Vec<usize>,
+}
+
+impl Input {
+    /// An input of the given shape, of which ONNX has so many axes; `None` if the shape does not fit.
+    fn new(name: &str, shape: TensorShape, axes: usize) -> Option<Self> {
+        let TensorShape { batch, c, h, w } = shape;
+        let (sizes, others) = match axes {
+            1 => (vec![c], [batch, h, w]),
+            2 => (vec![batch, c], [1, h, w]),
+            3 => (vec![batch, c, w], [1, 1, h]),
+            _ => (vec![batch, c, h, w], [1; 3]),
+        };
+        (others == [1; 3]).then(|| Self {
+            name: name.to_owned(),
+            shape,
+            dims: sizes.iter().map(|&size| size as usize).collect(),
+        })
+    }
 }
 
 /// Oldest version of the default operator set that is read: the one of the first released exporters.
@@ -198,7 +227,7 @@ fn inputs(
     constants: &BTreeMap<String, Rc<Tensor>>,
     overrides: &Overrides,
     errors: &mut Vec<ImportError>,
-) -> Option<Vec<(String, TensorShape)>> {
+) -> Option<Vec<Input>> {
     // IR version 3 lists the initialisers among the inputs.
     let own = inputs
         .iter()
@@ -230,12 +259,8 @@ fn inputs(
     (errors.len() == before).then_some(inputs)
 }
 
-/// Name and shape of an input; `None` after an error.
-fn input(
-    input: &ValueInfo,
-    overrides: &Overrides,
-    errors: &mut Vec<ImportError>,
-) -> Option<(String, TensorShape)> {
+/// An input; `None` after an error.
+fn input(input: &ValueInfo, overrides: &Overrides, errors: &mut Vec<ImportError>) -> Option<Input> {
     let name = name_of(input).to_owned();
     if let Some(element) = unsupported_element(input) {
         let message = format!(
@@ -252,9 +277,14 @@ fn input(
         Some(_) => Ok(None),
         None => input_shape(input, overrides.batch).map(Some),
     };
-    let shape = given.map(|given| overrides.input(&name, given));
-    match shape {
-        Ok(shape) => shape.map(|shape| (name, shape)),
+    let axes = axes(input).map_or(4, <[_]>::len);
+    let found = given.and_then(|given| {
+        let shape = overrides.input(&name, given).ok_or("has no shape")?;
+        let misfit = || format!("has {axes} axes, which {shape} does not fit");
+        Input::new(&name, shape, axes).ok_or_else(misfit)
+    });
+    match found {
+        Ok(input) => Some(input),
         Err(message) => {
             errors.push(ImportError::of_file(
                 format!("the input `{}` {message}", name.escape_debug()),
@@ -281,20 +311,7 @@ fn unsupported_element(input: &ValueInfo) -> Option<i32> {
 
 /// The shape in the file; a symbolic batch is `batch`, else 1.
 fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, String> {
-    let shape = input
-        .kind
-        .as_ref()
-        .and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
-    let dims = &shape.ok_or("has no shape")?.dim;
-    let [first, rest @ ..] = &dims[..] else {
-        return Err("has no axes".to_owned());
-    };
-    if rest.len() != 3 {
-        return Err(format!(
-            "has {} axes, not batch, channels, height and width",
-            dims.len()
-        ));
-    }
+    let dims = axes(input).ok_or("has no shape")?;
     let size = |dim: &message::Dimension| match (dim.value, &dim.symbol) {
         (Some(value), _) => {
             u32::try_from(value).map_err(|_| format!("has an axis of size {value}"))
@@ -305,18 +322,32 @@ fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, Str
         )),
         (None, None) => Err("has an axis of unknown size".to_owned()),
     };
-    let batch = match (batch, first.value) {
-        (Some(batch), _) => batch,
-        (None, Some(_)) => size(first)?,
+    let batch_of = |first: &message::Dimension| match (batch, first.value) {
+        (Some(batch), _) => Ok(batch),
+        (None, Some(_)) => size(first),
         // Symbolic or unknown.
-        (None, None) => 1,
+        (None, None) => Ok(1),
     };
-    Ok(TensorShape::new(
-        batch,
-        size(&rest[0])?,
-        size(&rest[1])?,
-        size(&rest[2])?,
-    ))
+    let shape = match dims {
+        [c] => [1, size(c)?, 1, 1],
+        [first, c] => [batch_of(first)?, size(c)?, 1, 1],
+        [first, c, w] => [batch_of(first)?, size(c)?, 1, size(w)?],
+        [first, c, h, w] => [batch_of(first)?, size(c)?, size(h)?, size(w)?],
+        _ => {
+            return Err(format!(
+                "has {} axes; supported are one to four: batch, channels, height and width",
+                dims.len()
+            ));
+        }
+    };
+    let [batch, c, h, w] = shape;
+    Ok(TensorShape::new(batch, c, h, w))
+}
+
+/// The axes of an input; `None` if the file does not have them.
+fn axes(input: &ValueInfo) -> Option<&[message::Dimension]> {
+    let kind = input.kind.as_ref()?;
+    Some(&kind.tensor.as_ref()?.shape.as_ref()?.dim)
 }
 
 /// The names of the outputs: at least one, none twice.
@@ -346,11 +377,11 @@ fn name_of(value: &ValueInfo) -> &str {
 /// The nodes in topological order, as near to the file's as possible. Reports values without or with two producers, and cycles.
 fn sorted(
     nodes: Vec<Node>,
-    inputs: &[(String, TensorShape)],
+    inputs: &[Input],
     constants: &BTreeMap<String, Rc<Tensor>>,
     errors: &mut Vec<ImportError>,
 ) -> Vec<Node> {
-    let is_input = |name: &str| inputs.iter().any(|(input, _)| input == name);
+    let is_input = |name: &str| inputs.iter().any(|input| input.name == name);
     let mut producers: HashMap<&str, usize> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|output| !output.is_empty()) {

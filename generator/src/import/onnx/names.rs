@@ -120,8 +120,8 @@ impl Names {
         }
     }
 
-    /// A name for an input of the network.
-    pub fn input(&mut self, name: &str) -> String {
+    /// This name, or one like it.
+    pub fn like(&mut self, name: &str) -> String {
         self.unused(&clean(name))
     }
 

@@ -75,7 +75,8 @@ impl Converter<'_> {
         let dims = self.dims(x);
         let channel_axis = match self.is_channels_last(x) {
             true => dims.len() - 1,
-            false => 1,
+            // Features of one image have no other axis.
+            false => usize::from(dims.len() > 1),
         };
         let channels = dims.get(channel_axis).copied().unwrap_or(0);
         match old_axis {
