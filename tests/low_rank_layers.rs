@@ -65,8 +65,8 @@ fn run(
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
         .collect();
-    let input = Random::new(9).values(plan.input.len() as usize);
-    check_network(device, network, plan, reference, &payload, &input).unwrap()
+    let input = Random::new(9).values(plan.inputs[0].shape.len() as usize);
+    check_network(device, network, plan, reference, &payload, &[input]).unwrap()
 }
 
 fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {

@@ -33,7 +33,7 @@ const NETWORKS_PER_BUILD: usize = 10;
 struct RandomNetworkBuilder {
     random: Random,
     builder: NetworkBuilder,
-    /// Names and shapes of all ops, the input first.
+    /// Names and shapes of all ops, the inputs first.
     values: Vec<(String, TensorShape)>,
     /// Which of them are read by some op.
     read: Vec<bool>,
@@ -416,7 +416,7 @@ impl RandomNetworkBuilder {
     }
 }
 
-/// A network that consists of its input.
+/// A network that consists of its inputs: one, or in some networks a second one of other channels.
 fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBuilder {
     let mut random = Random::new(1000 + index as u64);
     let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -426,11 +426,16 @@ fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBu
         pick(&[5, 9, 14]),
         pick(&[4, 7, 13]),
     );
+    let mut inputs = vec![("input".to_owned(), input)];
+    if index % 4 == 2 {
+        let c = 1 + input.c / 2;
+        inputs.push(("other".to_owned(), TensorShape { c, ..input }));
+    }
     RandomNetworkBuilder {
         random,
-        builder: NetworkBuilder::new(&format!("{name}{index}"), input),
-        values: vec![("input".to_owned(), input)],
-        read: vec![false],
+        builder: NetworkBuilder::with_inputs(&format!("{name}{index}"), &inputs),
+        read: vec![false; inputs.len()],
+        values: inputs,
         // Mostly fp32, which has the smallest error bound.
         precision: match index % 10 {
             3 => Precision::Tf32,
@@ -448,7 +453,7 @@ fn random_network(index: usize) -> Network {
     for _ in 0..steps {
         random_builder.step();
     }
-    if random_builder.values.len() == 1 {
+    if random_builder.read.iter().all(|&read| !read) {
         random_builder.conv(0);
     }
     let paper = random_builder.random.below(3) == 0;
@@ -544,8 +549,12 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
         .collect();
     let parameters = CheckpointParameters::new(network, plan, &checkpoint, &resolved)
         .map_err(|error| error.to_string())?;
-    let input = Random::new(9).values(plan.input.len() as usize);
-    let check = check_network(device, network, plan, &parameters, &payload, &input)
+    let mut random = Random::new(9);
+    let inputs = plan.inputs.iter();
+    let inputs: Vec<_> = inputs
+        .map(|input| random.values(input.shape.len() as usize))
+        .collect();
+    let check = check_network(device, network, plan, &parameters, &payload, &inputs)
         .map_err(|error| error.to_string())?;
     match check.failure {
         None => Ok(()),

@@ -8,6 +8,6 @@ pub mod text;
 pub mod yaml;
 
 pub use config_error::{ConfigError, ConfigErrors, Position};
-pub use overrides::Overrides;
+pub use overrides::{InputShape, Overrides};
 pub use text::{KernelRequest, LayerSource};
 pub use yaml::Config;

@@ -29,9 +29,9 @@ pub(crate) use identifier::reserved_reason;
 pub(crate) use label::{activation_of_label, number_label, number_of_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
-pub(crate) use network::CORE_LAST;
 #[cfg(feature = "onnx")]
 pub(crate) use network::is_name;
+pub(crate) use network::{CORE_LAST, factor_names, op_errors};
 pub use network::{
     Conv, ConvTranspose, INPUT_NAME, Linear, Network, NetworkBuilder, NetworkOutput, Op, OpId,
     OpKind, Pool, ScaleShift,

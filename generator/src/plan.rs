@@ -59,7 +59,7 @@ pub use launch::LaunchPrediction;
 pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_with};
 pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
-pub use network::{LayerPlan, NetworkPlan, PlannedOutput, plan_network, plan_network_with};
+pub use network::{LayerPlan, NetworkPlan, PlannedTensor, plan_network, plan_network_with};
 pub use network_time::{NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};

@@ -418,7 +418,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--input", "3x64x64"],
-            "invalid value '3x64x64' for '--input <BxCxHxW>': `3x64x64` is not a shape; write batch, channels, height and \
+            "invalid value '3x64x64' for '--input <[NAME=]BxCxHxW>': `3x64x64` is not a shape; write batch, channels, height and \
              width as 1x3x224x224",
         ),
         (

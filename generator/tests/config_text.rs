@@ -1,7 +1,7 @@
 //! Networks written as configs: the text gives the same network.
 
 use std::path::Path;
-use tdc_generator::config::yaml::{load, network_text, parse};
+use tdc_generator::config::yaml::{load, network_text, parse, parse_with_places};
 use tdc_generator::config::{Config, Overrides};
 use tdc_generator::ir::{Network, Precision, Tolerance};
 
@@ -129,4 +129,60 @@ ops:
   - {op: activation, name: features.1, activation: tanh}
 ";
     assert_eq!(network_text(&network), expected);
+}
+
+#[test]
+fn several_inputs_have_names() {
+    let text = "\
+name: pair
+input: {left: 1x3x8x8, right.image: 1x3x8x8}
+ops:
+  - {op: conv, name: a, inputs: [right.image], n: 3}
+  - {op: conv, name: b, n: 3}
+  - {op: sub, name: c, inputs: [left, b]}
+";
+    let found = network(text);
+    assert_eq!(network_text(&found), text);
+    assert_eq!(found.input_shapes(), "1x3x8x8, 1x3x8x8");
+    // A layer's position is found after several inputs.
+    let (_, places) = parse_with_places(text, "pair.yaml", &Overrides::default()).unwrap();
+    let at = places.of_layer("b", Some("name"));
+    assert_eq!((at.line, at.column), (5, 22));
+
+    let read = |shapes: &[&str]| {
+        let shapes: Vec<_> = shapes.iter().map(|shape| shape.parse().unwrap()).collect();
+        let overrides = Overrides::default().with_input_shapes(&shapes)?;
+        match parse(text, "pair.yaml", &overrides) {
+            Ok(Config::Network(network)) => Ok(network.input_shapes()),
+            Ok(other) => panic!("{other:?}"),
+            Err(errors) => Err(errors.to_string()),
+        }
+    };
+    let both = ["left=2x3x5x6", "right.image=2x3x5x6"];
+    assert_eq!(read(&both).unwrap(), "2x3x5x6, 2x3x5x6");
+    for (shapes, part) in [
+        (
+            &["2x3x5x6"][..],
+            "2:8: `--input` names no input, there are `left`, `right.image`",
+        ),
+        (
+            &["top=2x3x5x6"],
+            "2:8: `--input top=...`: there is no such input",
+        ),
+        (
+            &["left=2x3x5x6"],
+            "2:8: the input `right.image` has batch 1, the first input 2",
+        ),
+        (
+            &["left=2x3x5x6", "left=2x3x5x7"],
+            "shapes 2x3x5x6 and 2x3x5x7",
+        ),
+        (
+            &["left=2x3x5x6", "2x3x5x7"],
+            "`--input 2x3x5x7` names no input, others do",
+        ),
+    ] {
+        let error = read(shapes).unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
 }

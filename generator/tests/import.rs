@@ -57,7 +57,8 @@ fn error_of(file: &str) -> f64 {
     let parameters = CheckpointParameters::new(network, &plan, &checkpoint, &resolved).unwrap();
     let mut device = CpuDevice::new(&plan.units).unwrap();
     let input = floats("input.bin");
-    let check = check_network(&mut device, network, &plan, &parameters, &payload, &input).unwrap();
+    let check =
+        check_network(&mut device, network, &plan, &parameters, &payload, &[input]).unwrap();
     assert_eq!(check.failure, None);
     let expected = doubles("expected.f64");
     let [output] = &check.outputs[..] else {

@@ -1,14 +1,45 @@
 //! Values of the caller, such as those of the command line, that replace those of a config.
 
 use crate::gpu::Targets;
-use crate::ir::{ConvOptions, LinearOptions, Precision, TensorShape, TilePolicy, Tolerance};
+use crate::ir::{
+    ConvOptions, LinearOptions, ParseShapeError, Precision, TensorShape, TilePolicy, Tolerance,
+};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// The shape of an input on the command line: `1x3x224x224`, or `left=1x3x224x224` for one of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputShape {
+    /// Name of the input; without it the only one is meant.
+    pub name: Option<String>,
+    /// Its shape.
+    pub shape: TensorShape,
+}
+
+impl FromStr for InputShape {
+    type Err = ParseShapeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A shape has no `=`, a name may have one.
+        let (name, shape) = match text.rsplit_once('=') {
+            Some((name, shape)) => (Some(name.to_owned()), shape),
+            None => (None, text),
+        };
+        Ok(Self {
+            name,
+            shape: shape.parse()?,
+        })
+    }
+}
 
 /// Overrides by the caller.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overrides {
-    /// Input shape of a network; all other sizes are inferred from it.
+    /// Shape of the only input of a network; all other sizes are inferred from it.
     pub input: Option<TensorShape>,
-    /// Batch size, applied to `input` and to the layers of a layer set.
+    /// Shapes of inputs by their names.
+    pub inputs: BTreeMap<String, TensorShape>,
+    /// Batch size, applied to all inputs and to the layers of a layer set.
     pub batch: Option<u32>,
     /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
     /// that both variants can be used in one program.
@@ -25,12 +56,82 @@ pub struct Overrides {
 
 /// Each function takes what a config says and returns what applies.
 impl Overrides {
-    pub(crate) fn input(&self, config: Option<TensorShape>) -> Option<TensorShape> {
-        let shape = self.input.or(config)?;
+    /// The shape of the input with the given name.
+    pub(crate) fn input(&self, name: &str, config: Option<TensorShape>) -> Option<TensorShape> {
+        let shape = self.given_input(name).or(config)?;
         Some(TensorShape {
             batch: self.batch(shape.batch),
             ..shape
         })
+    }
+
+    /// The caller's shape of the input with the given name.
+    pub(crate) fn given_input(&self, name: &str) -> Option<TensorShape> {
+        self.inputs.get(name).copied().or(self.input)
+    }
+
+    /// Checks that the caller's shapes are for inputs of these names.
+    ///
+    /// # Errors
+    /// What is wrong, and the remedy.
+    pub(crate) fn check_inputs(&self, names: &[&str]) -> Result<(), String> {
+        let quoted = names
+            .iter()
+            .map(|name| format!("`{}`", name.escape_debug()));
+        let quoted = quoted.collect::<Vec<_>>().join(", ");
+        if self.input.is_some() && names.len() > 1 {
+            return Err(format!(
+                "`--input` names no input, there are {quoted}; write `--input {}=1x3x224x224`",
+                names[0].escape_debug()
+            ));
+        }
+        match self.inputs.keys().find(|name| !names.contains(&&name[..])) {
+            Some(unknown) => Err(format!(
+                "`--input {}=...`: there is no such input; there is {quoted}",
+                unknown.escape_debug()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// With shapes of the command line.
+    ///
+    /// # Errors
+    /// The shape that an input has twice.
+    pub fn with_input_shapes(mut self, shapes: &[InputShape]) -> Result<Self, String> {
+        for InputShape { name, shape } in shapes {
+            let earlier = match name {
+                Some(name) => self.inputs.insert(name.clone(), *shape),
+                None => self.input.replace(*shape),
+            };
+            if let Some(earlier) = earlier {
+                return Err(format!(
+                    "`--input` gives an input the shapes {earlier} and {shape}; give each input once, by its name"
+                ));
+            }
+        }
+        if let (Some(input), false) = (self.input, self.inputs.is_empty()) {
+            return Err(format!(
+                "`--input {input}` names no input, others do; write NAME={input}"
+            ));
+        }
+        Ok(self)
+    }
+
+    /// These overrides, completed by others.
+    pub(crate) fn or(&self, others: &Self) -> Self {
+        let has_input = self.input.is_some() || !self.inputs.is_empty();
+        let inputs = if has_input { self } else { others };
+        Self {
+            input: inputs.input,
+            inputs: inputs.inputs.clone(),
+            batch: self.batch.or(others.batch),
+            dense: self.dense || others.dense,
+            precision: self.precision.or(others.precision),
+            tolerance: self.tolerance.or(others.tolerance),
+            tiles: self.tiles.or(others.tiles),
+            gpus: self.gpus.clone().or_else(|| others.gpus.clone()),
+        }
     }
 
     pub(crate) fn batch(&self, config: u32) -> u32 {
@@ -140,6 +241,7 @@ mod tests {
     fn overrides_mean_the_same_in_networks_and_layer_sets() {
         let all = Overrides {
             input: None,
+            inputs: BTreeMap::new(),
             batch: Some(5),
             dense: true,
             precision: Some(Precision::Fp16),

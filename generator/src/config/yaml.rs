@@ -7,6 +7,7 @@
 mod activation;
 pub(super) mod fields;
 pub(super) mod layers;
+mod model_options;
 pub(super) mod node;
 mod ops;
 mod places;
@@ -16,12 +17,16 @@ mod write;
 
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
-use crate::ir::{LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy};
+use crate::ir::{
+    INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
+};
 use fields::{Fields, integers, list};
+pub use model_options::ModelOptions;
 use node::{Node, Value};
 use ops::RawOp;
 pub use places::Places;
 use report::Report;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
@@ -166,7 +171,7 @@ fn network(
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
-    let input = input(fields, overrides, report);
+    let inputs = inputs(fields, overrides, report);
     let node = fields.get(Key::Ops)?;
     let items = list(
         Key::Ops,
@@ -187,7 +192,7 @@ fn network(
         .map(|item| ops::read(item, fields, overrides, report))
         .collect();
     // The ops can be checked without a name.
-    let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
+    let mut builder = NetworkBuilder::with_inputs(name.unwrap_or("network"), &inputs?);
     for op in &raw {
         let (name, request) = match op {
             Some(op) => (op.name, op.request.as_ref()),
@@ -242,25 +247,85 @@ fn position(
     }
 }
 
-/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller overrides it.
-fn input(
+/// The inputs: the shape of the only one, or a mapping of names to shapes, unless the caller overrides them.
+fn inputs(
     fields: &Fields<'_>,
     overrides: &Overrides,
     report: &mut Report<'_>,
-) -> Option<TensorShape> {
+) -> Option<Vec<(String, TensorShape)>> {
     let before = report.count();
-    let written = match fields.get(Key::Input) {
-        None if overrides.input.is_some() => None,
-        None => {
-            fields.require(Key::Input, "write it as 1x3x224x224", report);
-            None
-        }
-        Some(node) => shape(node, report),
+    let node = fields.get(Key::Input);
+    let written: Vec<(String, Option<TensorShape>)> = match node.map(|node| &node.value) {
+        None => vec![(INPUT_NAME.to_owned(), None)],
+        Some(Value::Map(entries)) => entries
+            .iter()
+            .filter_map(|(name, node)| named_input(name, node, report))
+            .collect(),
+        Some(_) => vec![(
+            INPUT_NAME.to_owned(),
+            node.and_then(|node| shape(node, report)),
+        )],
     };
+    let at = node.map_or(fields.at, |node| node.at);
+    let names: Vec<&str> = written.iter().map(|(name, _)| &name[..]).collect();
     if report.count() > before {
         return None;
     }
-    overrides.input(written)
+    if names.is_empty() {
+        report.error(at, "the network has no input; write `input: 1x3x224x224`");
+        return None;
+    }
+    if let Err(message) = overrides.check_inputs(&names) {
+        report.error(at, message);
+        return None;
+    }
+    let inputs = written.iter().map(|(name, shape)| {
+        let shape = overrides.input(name, *shape)?;
+        Some((name.clone(), shape))
+    });
+    let inputs: Option<Vec<_>> = inputs.collect();
+    if inputs.is_none() {
+        fields.require(Key::Input, "write it as 1x3x224x224", report);
+    }
+    inputs
+}
+
+/// The shapes of inputs in options: of the only input, or by name.
+fn given_inputs(
+    fields: &Fields<'_>,
+    report: &mut Report<'_>,
+) -> (Option<TensorShape>, BTreeMap<String, TensorShape>) {
+    match fields.get(Key::Input) {
+        None => (None, BTreeMap::new()),
+        Some(node) => match &node.value {
+            Value::Map(entries) => {
+                let inputs = entries.iter();
+                let inputs = inputs.filter_map(|(name, node)| named_input(name, node, report));
+                let inputs = inputs.filter_map(|(name, shape)| Some((name, shape?)));
+                (None, inputs.collect())
+            }
+            _ => (shape(node, report), BTreeMap::new()),
+        },
+    }
+}
+
+/// An entry of a mapping of inputs.
+fn named_input(
+    name: &Node,
+    node: &Node,
+    report: &mut Report<'_>,
+) -> Option<(String, Option<TensorShape>)> {
+    match &name.value {
+        Value::String(word) => Some((word.clone(), shape(node, report))),
+        _ => {
+            let message = format!(
+                "the name of an input must be text, not {}; put it in quotes",
+                report.quote(name)
+            );
+            report.error(name.at, message);
+            None
+        }
+    }
 }
 
 fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {

@@ -62,7 +62,7 @@ pub fn requested_kernels(
             let (gpus, tiles) = targets(&config);
             let layers = layers(&config);
             let of_layer = |found: &LayerSpec| {
-                let (gpus, tracked) = (Some(gpus.clone()), vec![path.clone()]);
+                let (gpus, tracked) = (Some(gpus.clone()), import::files(&path));
                 of_layer(found.clone(), gpus, Some(tiles), tracked, request, settings)
             };
             let Some(layer) = layer else {

@@ -56,7 +56,7 @@ pub type ScaleShift = ScaleShiftOptions;
 /// Computation of an op.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum OpKind {
-    /// The network's input.
+    /// An input of the network.
     Input,
     /// Convolution, with its BatchNorm and activation.
     Conv(Box<Conv>),
@@ -125,7 +125,7 @@ pub struct NetworkOutput {
     pub name: String,
 }
 
-/// A checked network. The first op is the input; the output of the last op is an output of the network.
+/// A checked network. The first ops are its inputs, all of one batch size; the output of the last op is an output of the network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Network {
     /// Name: a C identifier, because it is the prefix of every generated symbol.
@@ -146,7 +146,20 @@ impl Network {
         &self.ops[id.0]
     }
 
-    /// Shape of the input.
+    /// The inputs, at least one, in the order of the driver's interface.
+    pub fn inputs(&self) -> &[Op] {
+        let is_input = |op: &Op| op.kind == OpKind::Input;
+        let count = self.ops.iter().take_while(|op| is_input(op)).count();
+        &self.ops[..count]
+    }
+
+    /// The shapes of the inputs, separated by commas.
+    pub fn input_shapes(&self) -> String {
+        let shapes = self.inputs().iter().map(|input| input.y.to_string());
+        shapes.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Shape of the first input, in most networks the only one.
     pub fn input(&self) -> TensorShape {
         self.ops[0].y
     }
@@ -178,6 +191,8 @@ impl Network {
 pub struct NetworkBuilder {
     name: String,
     ops: Vec<Op>,
+    /// The number of inputs, which are the first ops.
+    input_count: usize,
     /// Ids by name; `None` for an invalid op, so that its readers cause no second error.
     ids: HashMap<String, Option<OpId>>,
     requested: usize,
@@ -193,14 +208,14 @@ pub struct NetworkBuilder {
 /// Maximum number of unknown names for which a similar known name is searched.
 const MAX_SUGGESTIONS: usize = 20;
 
-/// Name of the network's input.
+/// Name of the input of a network with a single one.
 pub const INPUT_NAME: &str = "input";
 
 /// The name of a Tucker layer's core and last factor in one task.
 pub(crate) const CORE_LAST: &str = "core_last";
 
 /// The names of a factorised layer's tasks: its factors, and [`CORE_LAST`].
-fn factor_names() -> Vec<&'static str> {
+pub(crate) fn factor_names() -> Vec<&'static str> {
     let factors = FactorRole::TUCKER.iter().chain(&FactorRole::CP);
     factors
         .map(|factor| factor.as_str())
@@ -208,24 +223,45 @@ fn factor_names() -> Vec<&'static str> {
         .collect()
 }
 
+/// What is wrong with an op of these options that reads a tensor of shape `x`.
+pub(crate) fn op_errors(x: TensorShape, options: OpOptions) -> Vec<SpecError> {
+    let mut builder = NetworkBuilder::new("layer", x);
+    builder.op("layer", None, options);
+    builder.finish().err().unwrap_or_default()
+}
+
 impl NetworkBuilder {
-    /// A network with the given name and input shape.
+    /// A network with the given name and a single input of the given shape, named [`INPUT_NAME`].
     pub fn new(name: &str, input: TensorShape) -> Self {
+        Self::with_inputs(name, &[(INPUT_NAME.to_owned(), input)])
+    }
+
+    /// A network with the given name and inputs, at least one.
+    pub fn with_inputs(name: &str, inputs: &[(String, TensorShape)]) -> Self {
+        let input = |(name, shape): &(String, TensorShape)| Op {
+            name: name.clone(),
+            inputs: Vec::new(),
+            kind: OpKind::Input,
+            y: *shape,
+        };
         let mut builder = Self {
             name: name.to_owned(),
-            ops: vec![Op {
-                name: INPUT_NAME.to_owned(),
-                inputs: Vec::new(),
-                kind: OpKind::Input,
-                y: input,
-            }],
-            ids: HashMap::from([(INPUT_NAME.to_owned(), Some(OpId(0)))]),
+            ops: inputs.iter().map(input).collect(),
+            input_count: inputs.len(),
+            ids: HashMap::new(),
             requested: 0,
-            previous: Some(OpId(0)),
+            previous: None,
             output_names: Vec::new(),
             incomplete: false,
             errors: Vec::new(),
         };
+        builder.check_name(name);
+        builder.check_inputs();
+        builder
+    }
+
+    /// Checks the name of the network.
+    fn check_name(&mut self, name: &str) {
         let refusal = match is_identifier(name) {
             true => reserved_reason(name).map(|(reason, help)| (format!(": {reason}"), help)),
             false => Some((
@@ -235,22 +271,56 @@ impl NetworkBuilder {
             )),
         };
         if let Some((reason, help)) = refusal {
-            builder.errors.push(SpecError::new(
+            self.errors.push(SpecError::new(
                 SpecLocation::TopLevel("name"),
                 format!("`{name}` cannot be the name of a network{reason}"),
                 help,
             ));
         }
-        if let Err((message, help)) = check_shape("the input", input) {
-            builder.errors.push(SpecError::new(
-                SpecLocation::TopLevel("input"),
-                message,
-                help,
-            ));
-            builder.ids.insert(INPUT_NAME.to_owned(), None);
-            builder.previous = None;
+    }
+
+    /// Checks names and shapes of the inputs, and makes the only one of them the op before the first.
+    fn check_inputs(&mut self) {
+        let inputs: Vec<_> = self.ops.iter().map(|op| (op.name.clone(), op.y)).collect();
+        let batch = inputs.first().map_or(1, |(_, shape)| shape.batch);
+        for (index, (name, shape)) in inputs.iter().enumerate() {
+            let what = match inputs.len() {
+                1 => "the input".to_owned(),
+                _ => format!("the input `{}`", name.escape_debug()),
+            };
+            let mut problem = check_shape(&what, *shape).err();
+            if !is_name(name) {
+                problem = Some((
+                    format!("`{}` cannot be the name of an input", name.escape_debug()),
+                    "names are not empty and have no spaces".to_owned(),
+                ));
+            } else if self.ids.contains_key(name) {
+                problem = Some((
+                    format!("there are two inputs named `{name}`"),
+                    "give each input its own name".to_owned(),
+                ));
+            } else if problem.is_none() && shape.batch != batch {
+                problem = Some((
+                    format!("{what} has batch {}, the first input {batch}", shape.batch),
+                    "give all inputs the same batch".to_owned(),
+                ));
+            }
+            let id = problem.is_none().then_some(OpId(index));
+            self.ids.entry(name.clone()).or_insert(id);
+            if let Some((message, help)) = problem {
+                self.error(SpecLocation::TopLevel("input"), message, help);
+            }
         }
-        builder
+        if let [(name, _)] = &inputs[..] {
+            self.previous = self.ids[name];
+        }
+    }
+
+    /// Whether a name is that of an input.
+    fn is_input(&self, name: &str) -> bool {
+        self.ops[..self.input_count]
+            .iter()
+            .any(|op| op.name == name)
     }
 
     /// Adds an op. Without `inputs` it reads the previous op. Errors are collected for [`finish`](Self::finish).
@@ -266,9 +336,10 @@ impl NetworkBuilder {
             );
         }
         if self.ids.contains_key(name) {
-            let message = match name {
-                INPUT_NAME => format!("`{INPUT_NAME}` is the network's input"),
-                _ => format!("there are two ops named `{name}`"),
+            let message = match (self.is_input(name), self.input_count) {
+                (true, 1) => format!("`{name}` is the network's input"),
+                (true, _) => format!("`{name}` is an input of the network"),
+                (false, _) => format!("there are two ops named `{name}`"),
             };
             self.error(
                 SpecLocation::Key(index, "name"),
@@ -297,13 +368,17 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
-    /// The output shape of the op that was added last, or of the input.
+    /// The output shape of the op that was added last, or of the last input.
     ///
     /// # Errors
     /// The errors since the last call, after which more ops can be added.
     pub fn added(&mut self) -> Result<TensorShape, Vec<SpecError>> {
         match self.previous {
             Some(id) if self.errors.is_empty() => Ok(self.ops[id.0].y),
+            // No op was added to several inputs.
+            None if self.errors.is_empty() && self.requested == 0 => {
+                Ok(self.ops[self.input_count - 1].y)
+            }
             _ => Err(std::mem::take(&mut self.errors)),
         }
     }
@@ -358,9 +433,9 @@ impl NetworkBuilder {
                 read[output.op.0] = true;
             }
             for (index, _) in read.iter().enumerate().filter(|(_, read)| !**read) {
-                let location = match index {
-                    0 => SpecLocation::TopLevel("input"),
-                    _ => SpecLocation::Op(index - 1),
+                let location = match index.checked_sub(self.input_count) {
+                    None => SpecLocation::TopLevel("input"),
+                    Some(index) => SpecLocation::Op(index),
                 };
                 let message = format!("nothing reads `{}`", self.ops[index].name);
                 self.error(
@@ -400,8 +475,7 @@ impl NetworkBuilder {
         }
         let mut outputs: Vec<NetworkOutput> = Vec::new();
         for index in indices {
-            // The first op is the input.
-            let op = OpId(index + 1);
+            let op = OpId(index + self.input_count);
             let own_name = self
                 .ops
                 .get(op.0)
@@ -447,7 +521,11 @@ impl NetworkBuilder {
         let taken = self.ops.iter().enumerate().filter_map(|(index, op)| {
             let owner = parts.get(&op.name)?;
             let message = format!("`{}` is what a part of `{owner}` is called", op.name);
-            Some((SpecLocation::Key(index.checked_sub(1)?, "name"), message))
+            let location = match index.checked_sub(self.input_count) {
+                None => SpecLocation::TopLevel("input"),
+                Some(index) => SpecLocation::Key(index, "name"),
+            };
+            Some((location, message))
         });
         for (location, message) in taken.collect::<Vec<_>>() {
             self.error(location, message, "choose another name");
@@ -466,6 +544,16 @@ impl NetworkBuilder {
         options: &OpOptions,
     ) -> Option<Vec<OpId>> {
         let operands: Option<Vec<OpId>> = match inputs {
+            None if index == 0 && self.input_count > 1 => {
+                let names = self.ops[..self.input_count].iter();
+                let names: Vec<_> = names.map(|op| format!("`{}`", op.name)).collect();
+                self.error(
+                    SpecLocation::Op(index),
+                    format!("the network has several inputs: {}", names.join(", ")),
+                    "name those that the first op reads in `inputs`",
+                );
+                return None;
+            }
             None => self.previous.map(|id| vec![id]),
             Some(names) => {
                 let ids: Vec<_> = names

@@ -49,7 +49,7 @@ impl FoldedNetwork {
                 })
                 .collect(),
             tasks: Vec::new(),
-            input: ValueId(0),
+            inputs: (0..network.inputs().len()).map(ValueId).collect(),
             outputs: network
                 .outputs
                 .iter()

@@ -104,8 +104,8 @@ pub struct TaskGraph {
     pub values: Vec<Value>,
     /// Tasks, in execution order.
     pub tasks: Vec<Task>,
-    /// The network's input.
-    pub input: ValueId,
+    /// The network's inputs, in the order of [`Network::inputs`](crate::ir::Network::inputs).
+    pub inputs: Vec<ValueId>,
     /// The network's outputs, in the order of [`Network::outputs`](crate::ir::Network::outputs).
     pub outputs: Vec<ValueId>,
 }

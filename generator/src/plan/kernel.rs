@@ -155,7 +155,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     let mut graph = TaskGraph {
         values: Vec::new(),
         tasks: Vec::new(),
-        input,
+        inputs: vec![input],
         outputs: vec![output],
     };
     graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);

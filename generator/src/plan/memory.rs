@@ -8,8 +8,11 @@ use serde::ser::{Serialize, SerializeStructVariant, Serializer};
 /// The memory that contains a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// The caller's input.
-    Input,
+    /// An input of the caller.
+    Input {
+        /// Index of the input.
+        index: usize,
+    },
     /// An output of the caller.
     Output {
         /// Index of the output.
@@ -22,12 +25,13 @@ pub enum Memory {
     },
 }
 
-/// In JSON `"input"`, `"output"` or `{"arena": {"offset": 256}}`; outputs after the first have their index, as in `{"output": 1}`.
+/// In JSON `"input"`, `"output"` or `{"arena": {"offset": 256}}`; inputs and outputs after the first have their index, as in `{"output": 1}`.
 impl Serialize for Memory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const NAME: &str = "Memory";
         match self {
-            Self::Input => serializer.serialize_unit_variant(NAME, 0, "input"),
+            Self::Input { index: 0 } => serializer.serialize_unit_variant(NAME, 0, "input"),
+            Self::Input { index } => serializer.serialize_newtype_variant(NAME, 0, "input", index),
             Self::Output { index: 0 } => serializer.serialize_unit_variant(NAME, 1, "output"),
             Self::Output { index } => {
                 serializer.serialize_newtype_variant(NAME, 1, "output", index)
@@ -72,11 +76,13 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Assigns offsets in an arena to all values and workspaces, except for the caller's input and outputs. `workspace_bytes` returns the
+    /// Assigns offsets in an arena to all values and workspaces, except for the caller's inputs and outputs. `workspace_bytes` returns the
     /// workspace size of a task.
     pub(super) fn new(graph: &TaskGraph, workspace_bytes: impl Fn(usize) -> u64) -> Self {
         let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
-        memory[graph.input.0] = Some(Memory::Input);
+        for (index, input) in graph.inputs.iter().enumerate() {
+            memory[input.0] = Some(Memory::Input { index });
+        }
         for (index, output) in graph.outputs.iter().enumerate() {
             memory[output.0] = Some(Memory::Output { index });
         }

@@ -35,9 +35,9 @@ pub struct LayerPlan {
     pub parameters: Parameters,
 }
 
-/// An output of a planned network.
+/// An input or output of a planned network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedOutput {
+pub struct PlannedTensor {
     /// Its name in the driver's interface.
     pub name: String,
     /// Its shape.
@@ -51,10 +51,10 @@ pub struct NetworkPlan {
     pub name: String,
     /// The GPU planned for.
     pub gpu: &'static Gpu,
-    /// Shape of the input.
-    pub input: TensorShape,
+    /// The inputs, at least one, in the order of their ops.
+    pub inputs: Vec<PlannedTensor>,
     /// The outputs, at least one, in the order of their ops.
-    pub outputs: Vec<PlannedOutput>,
+    pub outputs: Vec<PlannedTensor>,
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
     /// Layers in execution order.
@@ -68,10 +68,14 @@ pub struct NetworkPlan {
 }
 
 impl NetworkPlan {
+    /// The shapes of the inputs, separated by commas.
+    pub fn input_shapes(&self) -> String {
+        shapes(&self.inputs)
+    }
+
     /// The shapes of the outputs, separated by commas.
     pub fn output_shapes(&self) -> String {
-        let shapes = self.outputs.iter().map(|output| output.shape.to_string());
-        shapes.collect::<Vec<_>>().join(", ")
+        shapes(&self.outputs)
     }
 
     /// Byte offsets of a layer's packed weights and of its bias in the payload of the weight file; `None` if the layer does not have them.
@@ -85,6 +89,11 @@ impl NetworkPlan {
             bias.map(|(_, region)| region.bias),
         )
     }
+}
+
+fn shapes(tensors: &[PlannedTensor]) -> String {
+    let shapes = tensors.iter().map(|tensor| tensor.shape.to_string());
+    shapes.collect::<Vec<_>>().join(", ")
 }
 
 /// Plans a network for one GPU.
@@ -131,7 +140,7 @@ pub fn plan_network_with(
     Ok(NetworkPlan {
         name: network.name.clone(),
         gpu: planner.gpu(),
-        input: network.input(),
+        inputs: inputs(network),
         outputs: outputs(network),
         layers,
         units,
@@ -141,10 +150,20 @@ pub fn plan_network_with(
     })
 }
 
-fn outputs(network: &Network) -> Vec<PlannedOutput> {
+fn inputs(network: &Network) -> Vec<PlannedTensor> {
+    let inputs = network.inputs().iter();
+    inputs
+        .map(|input| PlannedTensor {
+            name: input.name.clone(),
+            shape: input.y,
+        })
+        .collect()
+}
+
+fn outputs(network: &Network) -> Vec<PlannedTensor> {
     let outputs = network.outputs.iter();
     outputs
-        .map(|output| PlannedOutput {
+        .map(|output| PlannedTensor {
             name: output.name.clone(),
             shape: network.op(output.op).y,
         })

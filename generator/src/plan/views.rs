@@ -90,7 +90,7 @@ impl<'a> Views<'a> {
     }
 
     /// Whether a flatten moves data. It does if its output is an output of the network and its input is one too, has other readers, is a view
-    /// or a slice, or is the network's input. Any other flatten is a view.
+    /// or a slice, or is an input of the network. Any other flatten is a view.
     pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
         let flattened = self.network.op(id).inputs[0];
         let mut source = flattened;
@@ -101,6 +101,10 @@ impl<'a> Views<'a> {
         let has_other_readers =
             self.consumers[flattened.0].len() > 1 || self.network.is_output(flattened);
         let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
-        is_output && (has_other_readers || source == OpId(0) || source != flattened || is_slice)
+        is_output
+            && (has_other_readers
+                || self.network.op(source).kind == OpKind::Input
+                || source != flattened
+                || is_slice)
     }
 }

@@ -9,8 +9,8 @@ use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::{wrap_call, wrap_list};
 use crate::gpu::Gpu;
-use crate::ir::{INPUT_NAME, Layout, TensorShape};
-use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, distinct_units};
+use crate::ir::{Layout, TensorShape};
+use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, PlannedTensor, distinct_units};
 use serde::Serialize;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
 
@@ -33,7 +33,7 @@ struct NetworkContext {
     cmake_arch: String,
     input_text: String,
     output_text: String,
-    /// Batch size of the input.
+    /// Batch size of the inputs.
     batch: u32,
     inputs: Vec<TensorContext>,
     outputs: Vec<TensorContext>,
@@ -219,7 +219,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         _ => vec![format!(
             "Network {}: {} -> {}, fp32 NCHW.",
             first.name,
-            first.input,
+            first.input_shapes(),
             first.output_shapes()
         )],
     };
@@ -232,11 +232,10 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         .any(|plan| plan.weights.iter().next().is_some());
     let mut layers = plans.iter().flat_map(|plan| &plan.layers);
     let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
-    let inputs = vec![TensorContext::new(&first.name, INPUT_NAME, first.input)];
-    let outputs = first.outputs.iter();
-    let outputs: Vec<_> = outputs
-        .map(|output| TensorContext::new(&first.name, &output.name, output.shape))
-        .collect();
+    let tensor =
+        |tensor: &PlannedTensor| TensorContext::new(&first.name, &tensor.name, tensor.shape);
+    let inputs: Vec<_> = first.inputs.iter().map(tensor).collect();
+    let outputs: Vec<_> = first.outputs.iter().map(tensor).collect();
     NetworkContext {
         banner: banner(comment, &title, &gpus),
         name: first.name.clone(),
@@ -246,9 +245,9 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         nvcc_options: archs.nvcc().split(' ').map(str::to_owned).collect(),
         nvcc_arch: archs.nvcc(),
         cmake_arch: archs.cmake(),
-        input_text: first.input.to_string(),
+        input_text: first.input_shapes(),
         output_text: first.output_shapes(),
-        batch: first.input.batch,
+        batch: first.inputs[0].shape.batch,
         single: inputs.len() == 1 && outputs.len() == 1,
         inputs,
         outputs,
@@ -318,7 +317,8 @@ fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> Netwo
     let (output, start) = match y.memory {
         Memory::Arena { offset } => (None, offset / 4),
         Memory::Output { index } => (Some(index), 0),
-        Memory::Input => (Some(0), 0),
+        // No layer writes an input.
+        Memory::Input { .. } => (None, 0),
     };
     // A layer that writes a whole output of the network writes it by its name in the interface.
     let whole = output
@@ -384,7 +384,7 @@ fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
 
 fn pointer(location: &Location) -> String {
     match location.memory {
-        Memory::Input => at("p.input(0)", location.offset),
+        Memory::Input { index } => at(&format!("p.input({index})"), location.offset),
         Memory::Output { index } => at(&format!("p.output({index})"), location.offset),
         Memory::Arena { offset } => at("p.arena", offset / 4 + location.offset),
     }

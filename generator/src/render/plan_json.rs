@@ -5,7 +5,8 @@ use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
-    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
+    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedTensor,
+    PlannedUnit,
 };
 use crate::scheme::{TileField, scheme};
 use serde::Serialize;
@@ -16,19 +17,24 @@ use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
 struct NetworkJson<'a> {
     generator: &'static str,
     name: &'a str,
-    input: TensorShape,
+    /// The shape of the only input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<TensorShape>,
+    /// Several inputs, in the order of the driver's table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<TensorJson<'a>>,
     /// The shape of the only output.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<TensorShape>,
     /// Several outputs, in the order of the driver's table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    outputs: Vec<OutputJson<'a>>,
+    outputs: Vec<TensorJson<'a>>,
     /// One for each GPU, in the order of the driver's table.
     variants: Vec<VariantJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct OutputJson<'a> {
+struct TensorJson<'a> {
     name: &'a str,
     shape: TensorShape,
 }
@@ -157,24 +163,29 @@ pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
     let Some(first) = plans.first() else {
         return Err(RenderError::new("plan.json", "there is no plan"));
     };
-    let (output, outputs) = match &first.outputs[..] {
-        [output] => (Some(output.shape), &[][..]),
-        several => (None, several),
-    };
+    let (input, inputs) = one_or_several(&first.inputs);
+    let (output, outputs) = one_or_several(&first.outputs);
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
         name: &first.name,
-        input: first.input,
+        input,
+        inputs,
         output,
-        outputs: outputs
-            .iter()
-            .map(|output| OutputJson {
-                name: &output.name,
-                shape: output.shape,
-            })
-            .collect(),
+        outputs,
         variants: plans.iter().map(variant).collect(),
     })
+}
+
+/// The shape of a single tensor, or names and shapes of several.
+fn one_or_several(tensors: &[PlannedTensor]) -> (Option<TensorShape>, Vec<TensorJson<'_>>) {
+    if let [only] = tensors {
+        return (Some(only.shape), Vec::new());
+    }
+    let tensors = tensors.iter().map(|tensor| TensorJson {
+        name: &tensor.name,
+        shape: tensor.shape,
+    });
+    (None, tensors.collect())
 }
 
 fn variant(plan: &NetworkPlan) -> VariantJson<'_> {

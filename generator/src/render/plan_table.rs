@@ -39,7 +39,7 @@ pub fn network_table(plan: &NetworkPlan) -> String {
     format!(
         "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}\nthe network as a whole: {:.2} us predicted\n",
         plan.name,
-        plan.input,
+        plan.input_shapes(),
         plan.output_shapes(),
         planned_for(plan.gpu),
         counts(&ops),

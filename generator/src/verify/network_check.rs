@@ -32,7 +32,7 @@ pub struct NetworkCheck {
     pub outputs: Vec<Vec<f32>>,
 }
 
-/// Runs a planned network on one input and compares every value with the reference as soon as it is written.
+/// Runs a planned network on given inputs and compares every value with the reference as soon as it is written.
 ///
 /// `packed` is the payload of the weight file, in floats.
 ///
@@ -44,9 +44,9 @@ pub fn check_network(
     plan: &NetworkPlan,
     parameters: &dyn NetworkParameters,
     packed: &[f32],
-    input: &[f32],
+    inputs: &[Vec<f32>],
 ) -> Result<NetworkCheck, DeviceError> {
-    let result = check_network_layers(device, network, plan, parameters, packed, input);
+    let result = check_network_layers(device, network, plan, parameters, packed, inputs);
     device.free_all();
     result
 }
@@ -57,9 +57,10 @@ fn check_network_layers(
     plan: &NetworkPlan,
     parameters: &dyn NetworkParameters,
     packed: &[f32],
-    input: &[f32],
+    inputs: &[Vec<f32>],
 ) -> Result<NetworkCheck, DeviceError> {
-    let double: Vec<f64> = input.iter().map(|&v| f64::from(v)).collect();
+    let double = |input: &Vec<f32>| input.iter().map(|&v| f64::from(v)).collect();
+    let double: Vec<Vec<f64>> = inputs.iter().map(double).collect();
     let expected = reference::evaluate_network(network, parameters, &double);
     let op_index: HashMap<&str, usize> = network
         .ops
@@ -68,8 +69,12 @@ fn check_network_layers(
         .map(|(index, op)| (op.name.as_str(), index))
         .collect();
 
-    let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
-    x.write(device, 0, input)?;
+    let mut input_buffers = Vec::new();
+    for input in inputs {
+        let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
+        x.write(device, 0, input)?;
+        input_buffers.push(x);
+    }
     let mut outputs = Vec::new();
     for output in &plan.outputs {
         let len = output.shape.len() as usize;
@@ -81,7 +86,7 @@ fn check_network_layers(
     let tolerance = network_tolerance(plan);
     let address = |location: &Location| {
         let base = match location.memory {
-            Memory::Input => x.address,
+            Memory::Input { index } => input_buffers[index].address,
             Memory::Output { index } => outputs[index].address,
             Memory::Arena { offset } => arena.address + offset,
         };
@@ -127,7 +132,7 @@ fn check_network_layers(
             break;
         }
     }
-    for guarded in [&x, &arena].into_iter().chain(&outputs) {
+    for guarded in input_buffers.iter().chain([&arena]).chain(&outputs) {
         let modified = guarded.modified_elements(device)?;
         if modified > 0 && check.failure.is_none() {
             check.failure = Some((plan.name.clone(), CheckFailure::OutOfBounds(modified)));

@@ -21,11 +21,11 @@ pub trait NetworkParameters {
     fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
 }
 
-/// Outputs of all ops of a network, in order.
+/// Outputs of all ops of a network, in order, for the given [inputs](Network::inputs).
 pub fn evaluate_network(
     network: &Network,
     parameters: &dyn NetworkParameters,
-    input: &[f64],
+    inputs: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
     let mut values: Vec<Vec<f64>> = Vec::with_capacity(network.ops.len());
     for (index, op) in network.ops.iter().enumerate() {
@@ -34,7 +34,8 @@ pub fn evaluate_network(
         let mut y;
         let mut activation = Activation::None;
         match &op.kind {
-            OpKind::Input => y = input.to_vec(),
+            // The inputs are the first ops.
+            OpKind::Input => y = inputs[index].clone(),
             OpKind::Conv(layer) => {
                 y = conv_reference(&layer.shape, operand(0), &parameters.weight(id));
                 if layer.options.bias {

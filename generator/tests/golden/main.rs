@@ -3,5 +3,6 @@
 
 mod networks;
 mod run;
+mod several_inputs;
 mod several_outputs;
 mod text;

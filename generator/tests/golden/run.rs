@@ -2,7 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
-use crate::several_outputs;
+use crate::{several_inputs, several_outputs};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -42,7 +42,8 @@ impl Built {
         let mut objects: Vec<(PathBuf, PathBuf, Option<PathBuf>)> = Vec::new();
         let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
         let pyramid = (several_outputs::NAME, several_outputs::files());
-        for (name, files) in folders().into_iter().chain([pyramid]) {
+        let siamese = (several_inputs::NAME, several_inputs::files());
+        for (name, files) in folders().into_iter().chain([pyramid, siamese]) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
             for path in files.keys().filter(|path| path.ends_with(".cu")) {
@@ -170,6 +171,7 @@ fn generated_folders_compile_and_compute_correctly() {
     invalid_command_lines_are_reported(&built);
     layer_sets_check_themselves(&built);
     several_outputs::all_outputs_are_written(&built);
+    several_inputs::all_inputs_are_read(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);
@@ -365,8 +367,9 @@ fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
     let resolved = resolve(&recipes, &checkpoint).unwrap();
     let file = pack(&plan.weights, &resolved.values).unwrap();
     let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
-    let x = Random::new(9).values(plan.input.len() as usize);
+    let x = Random::new(9).values(plan.inputs[0].shape.len() as usize);
     let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
+    let x64 = [x64];
     let expected = evaluate_network(&network, &parameters, &x64);
 
     let (weights, input) = (built.path("weights.bin"), built.path("input.bin"));
@@ -468,8 +471,9 @@ const DEVICES: [(&str, &str, &str); 9] = [
 fn variants_are_chosen_at_load(built: &Built) {
     let network = pair();
     let plans = plans(&network);
-    let x = Random::new(11).values(plans[0].input.len() as usize);
+    let x = Random::new(11).values(plans[0].inputs[0].shape.len() as usize);
     let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
+    let x64 = [x64];
     let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
     let input = built.path("pair-input.bin");
     std::fs::write(&input, bytes).unwrap();

@@ -61,9 +61,9 @@ pub fn all_outputs_are_written(built: &Built) {
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();
     let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
-    let x = Random::new(9).values(plan.input.len() as usize);
+    let x = Random::new(9).values(plan.inputs[0].shape.len() as usize);
     let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
-    let expected = evaluate_network(&network, &parameters, &x64);
+    let expected = evaluate_network(&network, &parameters, &[x64]);
 
     let (weights, input) = (
         built.path("pyramid-weights.bin"),

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tdc_generator::compile::Component;
 use tdc_generator::compress::loss::Criterion;
 use tdc_generator::compress::{Decomposition, Method};
+use tdc_generator::config::InputShape;
 use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
-use tdc_generator::ir::{Precision, TensorShape, TilePolicy, Tolerance};
+use tdc_generator::ir::{Precision, TilePolicy, Tolerance};
 use tdc_generator::measure::bench::Sweep;
 use tdc_generator::measure::tune::{GROUPS, Shard};
 use tdc_generator::scheme::SCHEMES;
@@ -127,7 +128,7 @@ pub struct ConvolutionArgs {
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
-    pub input: Option<TensorShape>,
+    pub input: Vec<InputShape>,
     #[command(flatten)]
     pub convolutions: ConvolutionArgs,
     #[arg(
@@ -255,7 +256,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub force: bool,
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
-    pub input: Option<TensorShape>,
+    pub input: Vec<InputShape>,
     #[arg(
         long,
         help = help(Key::Batch),
@@ -343,7 +344,7 @@ pub struct CompressArgs {
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
-    pub input: Option<TensorShape>,
+    pub input: Vec<InputShape>,
     #[arg(
         long,
         help = help(Key::Batch),

@@ -151,7 +151,7 @@ impl Run<'_> {
                 Some(self.report(Report {
                     network: self.network.name.clone(),
                     gpu: self.gpu.name,
-                    input: self.network.input().to_string(),
+                    input: self.network.input_shapes(),
                     times: "predicted by the cost model, for the network as a whole",
                     criterion: self.losses.criterion().to_owned(),
                     weights: self.losses_name(),
@@ -300,11 +300,13 @@ fn check_known(
 
 fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
-        input: args.input,
         batch: args.batch,
         precision: args.precision,
         ..Overrides::default()
     };
+    let overrides = overrides
+        .with_input_shapes(&args.input)
+        .map_err(Failure::Input)?;
     let (config, source) = load(path, &overrides)?;
     let Config::Network(network) = config else {
         return Err(Failure::Input(format!(
@@ -329,7 +331,7 @@ fn losses(
     }
     let checkpoint = match (&args.weights, source) {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
-        (None, Source::Onnx(checkpoint)) => checkpoint,
+        (None, Source::Onnx(checkpoint, _)) => checkpoint,
         (None, Source::Config(_)) => {
             return Err(Failure::Input(
                 "the loss of a layer needs the network's weights; give a safetensors file by --weights, or measured losses by --sensitivity"

@@ -8,7 +8,7 @@ use tdc_generator::config::schema::Key;
 use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
-use tdc_generator::import::{is_onnx, onnx};
+use tdc_generator::import::{ImportedModel, is_onnx, load_model};
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
     LayerSetPlan, NetworkPlan, PlanError, PlannedUnit, Planner, TuningTable, distinct_units,
@@ -61,12 +61,14 @@ impl ConfigArgs {
     fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
         let gpus = gpus.map(Targets::named).transpose();
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
-        Ok(Overrides {
-            input: self.input,
+        let overrides = Overrides {
             tiles: self.tiles,
             gpus,
             ..self.convolutions.overrides()
-        })
+        };
+        overrides
+            .with_input_shapes(&self.input)
+            .map_err(Failure::Input)
     }
 
     /// Reads and plans one config for the given GPUs, else for those that it names. Fails for GPUs that code
@@ -90,8 +92,8 @@ impl ConfigArgs {
         let unsupported: Vec<_> = unsupported.collect();
         match (unsupported.is_empty(), gpus, source) {
             (true, _, Source::Config(_)) => Ok((planned, None)),
-            (true, _, Source::Onnx(weights)) => Ok((planned, Some(weights))),
-            (false, None, Source::Config(places)) => {
+            (true, _, Source::Onnx(weights, _)) => Ok((planned, Some(weights))),
+            (false, None, Source::Config(places) | Source::Onnx(_, Some(places))) => {
                 let unsupported = unsupported.iter();
                 let located =
                     unsupported.map(|error| (places.of_config(Key::Gpu), error.to_string()));
@@ -133,12 +135,12 @@ impl ConfigArgs {
         };
         match (planned, source) {
             (Ok(planned), source) => Ok((planned, source)),
-            (Err(errors), Source::Config(places)) => {
+            (Err(errors), Source::Config(places) | Source::Onnx(_, Some(places))) => {
                 let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
                 let located = errors.iter().map(|error| (at(error), error.to_string()));
                 Err(Failure::input(places.errors(located)))
             }
-            (Err(errors), Source::Onnx(_)) => Err(Failure::in_file(path, &errors)),
+            (Err(errors), Source::Onnx(_, None)) => Err(Failure::in_file(path, &errors)),
         }
     }
 
@@ -162,16 +164,17 @@ impl ConfigArgs {
 pub enum Source {
     /// A YAML file: the positions in it.
     Config(Places),
-    /// An ONNX file: its weights.
-    Onnx(Checkpoint),
+    /// An ONNX file: its weights, and the positions in its options, if it has any.
+    Onnx(Checkpoint, Option<Places>),
 }
 
 /// Reads a config or an ONNX file.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<(Config, Source), Failure> {
     if is_onnx(path) {
-        let imported = onnx::load(path, overrides).map_err(Failure::input)?;
+        let ImportedModel { imported, places } =
+            load_model(path, overrides).map_err(Failure::input)?;
         let (network, weights) = imported.into_parts();
-        return Ok((Config::Network(network), Source::Onnx(weights)));
+        return Ok((Config::Network(network), Source::Onnx(weights, places)));
     }
     let (config, places) = yaml::load_with_places(path, overrides).map_err(Failure::input)?;
     Ok((config, Source::Config(places)))

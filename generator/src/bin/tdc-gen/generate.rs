@@ -213,7 +213,7 @@ fn kernel_count(units: &[PlannedUnit]) -> usize {
 fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
     print(format_args!(
         "  {} -> {}: {}, {} to compile, planned for {}\n",
-        plan.input,
+        plan.input_shapes(),
         plan.output_shapes(),
         counted(plan.layers.len(), "layer"),
         counted(kernel_count(&plan.units), "kernel"),

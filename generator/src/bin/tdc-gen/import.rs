@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tdc_generator::config::{Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
-use tdc_generator::import::onnx;
+use tdc_generator::import::load_model;
 use tdc_generator::wording::counted;
 
 /// Writes the config of an ONNX file, and its weights if a file for them is given.
@@ -23,12 +23,14 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
     let overrides = Overrides {
-        input: args.input,
         batch: args.batch,
         ..Overrides::default()
     };
-    let imported = onnx::load(&args.model, &overrides).map_err(Failure::input)?;
-    let (network, checkpoint) = imported.into_parts();
+    let overrides = overrides
+        .with_input_shapes(&args.input)
+        .map_err(Failure::Input)?;
+    let model = load_model(&args.model, &overrides).map_err(Failure::input)?;
+    let (network, checkpoint) = model.imported.into_parts();
     let config = yaml::network_text(&network);
     if !args.force {
         check_unedited(&out, config.as_bytes())?;

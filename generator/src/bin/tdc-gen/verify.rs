@@ -175,8 +175,12 @@ fn check_whole(
         .collect();
     let parameters = CheckpointParameters::new(network, plan, checkpoint, &resolved)
         .map_err(|error| in_file(args.weights.as_deref(), &error))?;
-    let input = Random::new(args.seed).values(plan.input.len() as usize);
-    let check = check_network(device, network, plan, &parameters, &payload, &input)
+    let mut random = Random::new(args.seed);
+    let inputs = plan.inputs.iter();
+    let inputs: Vec<_> = inputs
+        .map(|input| random.values(input.shape.len() as usize))
+        .collect();
+    let check = check_network(device, network, plan, &parameters, &payload, &inputs)
         .map_err(Failure::machine)?;
     let worst = check
         .layers
@@ -199,7 +203,7 @@ fn check_whole(
                     "FAIL"
                 },
                 network.name,
-                plan.input,
+                plan.input_shapes(),
                 counted(check.layers.len(), "layer"),
                 deviation.relative
             ))?;

@@ -1,8 +1,8 @@
 //! The names of all keys, and the table that says what they are.
 
 use super::Mapping::{
-    BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Layer, LayerSet, Network, Op, Output,
-    Pad, Prologue,
+    BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Layer, LayerOptions, LayerSet,
+    ModelOptions, Network, Op, Output, Pad, Prologue,
 };
 use super::{CallOp, Mapping, NetworkOp, Row, enum_with_rows};
 
@@ -71,6 +71,11 @@ const fn convolution(mapping: Mapping) -> bool {
     matches!(mapping, Op(NetworkOp::Conv)) || layer(mapping)
 }
 
+/// Whether a mapping has what the planner chooses for a convolution.
+const fn planned(mapping: Mapping) -> bool {
+    convolution(mapping) || matches!(mapping, LayerOptions(NetworkOp::Conv))
+}
+
 /// Whether a mapping describes a convolution with what a network would fuse into it.
 const fn layer(mapping: Mapping) -> bool {
     matches!(mapping, Layer | Defaults | Call(_))
@@ -120,7 +125,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Gpu,
-        of!(Network),
+        of!(Network | ModelOptions),
         "a [name](gpus.md), or a list of names",
         "`h200`",
         "GPUs to plan for: one variant for each",
@@ -139,7 +144,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Tiles,
-        of!(Network | LayerSet),
+        of!(Network | LayerSet | ModelOptions),
         POLICIES,
         "`tuned`",
         "how [scheme and tile are chosen](configs.md#tile-policies)",
@@ -152,7 +157,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Precision,
-        of!(Network | LayerSet),
+        of!(Network | LayerSet | ModelOptions),
         PRECISIONS,
         "`fp32`",
         "default of all convolutions, see [Precision](configs.md#precision-and-tolerance)",
@@ -166,7 +171,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Tolerance,
-        of!(Network | LayerSet),
+        of!(Network | LayerSet | ModelOptions),
         ERROR,
         "none",
         "default of all convolutions, see [Precision](configs.md#precision-and-tolerance)",
@@ -179,15 +184,15 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Input,
-        of!(Network),
-        "`BxCxHxW` or `[B, C, H, W]`",
+        of!(Network | ModelOptions),
+        "`BxCxHxW` or `[B, C, H, W]`; of several inputs `{left: BxCxHxW, right: BxCxHxW}`",
         "required",
-        "shape of the input; all other sizes are inferred",
+        "shape of the input, or names and shapes of several inputs; all other sizes are inferred",
     )
     .overridden_by(
         "input",
-        "BxCxHxW",
-        "input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred",
+        "[NAME=]BxCxHxW",
+        "input shape instead of that of the config, such as 1x3x480x640; once for each of several inputs, with its name, such as left=1x3x480x640; all other sizes are inferred",
     ),
     Row::new(
         Key::Ops,
@@ -210,6 +215,13 @@ pub static ROWS: &[Row] = &[
         "required",
         "the convolutions",
     ),
+    Row::new(
+        Key::Layers,
+        of!(ModelOptions),
+        "mapping of names to options",
+        "none",
+        "options of convolutions and linear layers",
+    ),
     // Every op of a network.
     Row::new(
         Key::Op,
@@ -229,7 +241,7 @@ pub static ROWS: &[Row] = &[
         Key::Inputs,
         of!(Op(_)),
         "a name or a list of names",
-        "the op before it; for the first op, `input`",
+        "the op before it; for the first op, `input`, if there is one input",
         "the ops that it reads",
     ),
     Row::new(
@@ -443,7 +455,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Ranks,
-        of!(Op(NetworkOp::Conv)),
+        of!(Op(NetworkOp::Conv) | LayerOptions(NetworkOp::Conv)),
         "`[D1, D2]`",
         "none",
         "[Tucker](configs.md#tucker-layers) ranks",
@@ -455,63 +467,64 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::CpRank,
-        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        of!(Op(NetworkOp::Conv) | Layer | Defaults | LayerOptions(NetworkOp::Conv)),
         NUMBER,
         "none",
         "[CP](configs.md#cp-layers) rank R; in a layer set, one launch",
     ),
     Row::new(
         Key::Rank,
-        of!(Op(NetworkOp::Conv | NetworkOp::Linear)),
+        of!(Op(NetworkOp::Conv | NetworkOp::Linear)
+            | LayerOptions(NetworkOp::Conv | NetworkOp::Linear)),
         NUMBER,
         "none",
         "[rank](configs.md#low-rank-layers) of the weight of a linear layer or a 1x1 convolution, which becomes two layers",
     ),
     Row::new(
         Key::Factors,
-        of!(Op(NetworkOp::Conv)),
+        of!(Op(NetworkOp::Conv) | LayerOptions(NetworkOp::Conv)),
         "`[first, core, last]` with `ranks`, `[first, vertical, horizontal, last]` with `cp_rank`, `[first, last]` with `rank`",
         "`<name>.first.weight` and so on, if the checkpoint has them",
         "names of trained factors in the checkpoint",
     ),
     Row::new(
         Key::Factors,
-        of!(Op(NetworkOp::Linear)),
+        of!(Op(NetworkOp::Linear) | LayerOptions(NetworkOp::Linear)),
         "`[first, last]`",
         "`<name>.first.weight` and so on, if the checkpoint has them",
         "names of trained factors in the checkpoint, with `rank`",
     ),
     Row::new(
         Key::Scheme,
-        convolution,
+        planned,
         "a [name](tiles.md#per-scheme)",
         "the planner's choice",
         "the scheme that computes it",
     ),
     Row::new(
         Key::Tile,
-        convolution,
+        planned,
         "mapping of names to numbers, or a list of the numbers",
         "the planner's choice",
         "the scheme's [tile](tiles.md); requires `scheme`",
     ),
     Row::new(
         Key::Reduce,
-        convolution,
+        planned,
         "`ordered` or `atomic`",
         "`ordered`",
         "`ordered`: deterministic; `atomic`: float atomics as in the published TDC kernels, only with `tdc` and `tdc_rows`",
     ),
     Row::new(
         Key::Precision,
-        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        of!(Op(NetworkOp::Conv) | Layer | Defaults | LayerOptions(NetworkOp::Conv)),
         PRECISIONS,
         "the config's",
         PRECISION,
     ),
     Row::new(
         Key::Tolerance,
-        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        of!(Op(NetworkOp::Conv) | Layer | Defaults | LayerOptions(NetworkOp::Conv)),
         ERROR,
         "the config's",
         TOLERANCE,
@@ -532,7 +545,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Layout,
-        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        of!(Op(NetworkOp::Conv) | Layer | Defaults | LayerOptions(NetworkOp::Conv)),
         "`nchw` or `hwcn`",
         "`nchw`",
         "layout of input, residual and output; `hwcn` as in the TVM tutorial (scheme `tvm`, large batches); with ranks, for all factors",

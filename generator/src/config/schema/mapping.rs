@@ -21,6 +21,10 @@ pub enum Mapping {
     CallConfig,
     /// `kernel!` with a layer of a config.
     CallConfigLayer,
+    /// The options of a model file.
+    ModelOptions,
+    /// The options of a convolution or linear layer of a model file.
+    LayerOptions(NetworkOp),
     /// The value of `output`.
     Output,
     /// The value of `pad`.
@@ -43,6 +47,9 @@ impl Mapping {
             Self::Call(op) => op.row().name,
             Self::CallConfig => "a config",
             Self::CallConfigLayer => "a layer of a config",
+            Self::ModelOptions => "the options of a model",
+            Self::LayerOptions(NetworkOp::Linear) => "the options of a linear layer",
+            Self::LayerOptions(_) => "the options of a convolution",
             Self::Output => "output",
             Self::Pad => "pad",
             Self::BatchNorm => "bn",

@@ -1,5 +1,6 @@
 use super::*;
-use crate::config::{ConfigErrors, Overrides, text, yaml};
+use crate::config::yaml::ModelOptions;
+use crate::config::{Config, ConfigErrors, Overrides, text, yaml};
 
 /// A value that no key takes.
 const WRONG: &str = "{zzz: [[]]}";
@@ -72,6 +73,14 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
             format!("\"a.yaml\", {key} = {WRONG}")
         }
         Mapping::CallConfigLayer => format!("\"a.yaml\", layer = \"b\", {key} = {WRONG}"),
+        Mapping::ModelOptions => with_wrong(&[], key),
+        Mapping::LayerOptions(op) => {
+            let layer = match op {
+                NetworkOp::Linear => "l",
+                _ => "a",
+            };
+            format!("{{layers: {{{layer}: {}}}}}", with_wrong(&[], key))
+        }
         Mapping::Output => of_conv("output", with_wrong(&[("name", "b")], key)),
         Mapping::Pad => of_conv("pad", with_wrong(&[], key)),
         Mapping::BatchNorm => of_conv("bn", with_wrong(&[("name", "b")], key)),
@@ -85,6 +94,16 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
 fn errors(mapping: Mapping, text: &str) -> Option<ConfigErrors> {
     match mapping {
         Mapping::Call(_) | Mapping::CallConfigLayer => text::parse(text, "call").err(),
+        Mapping::ModelOptions | Mapping::LayerOptions(_) => {
+            let model = "{name: net, input: 1x8x1x1, ops: [{op: conv, name: a, n: 8, kernel: 1}, {op: linear, name: l, n: 8}]}";
+            let model = yaml::parse(model, "model", &Overrides::default());
+            let Ok(Config::Network(model)) = model else {
+                panic!("{model:?}");
+            };
+            let options = ModelOptions::parse(text, "a.yaml");
+            let applied = options.and_then(|options| options.apply(model, &Overrides::default()));
+            applied.err()
+        }
         Mapping::CallConfig => text::parse_config(text, "call").err(),
         _ => yaml::parse(text, "a.yaml", &Overrides::default()).err(),
     }
@@ -98,6 +117,9 @@ fn mappings() -> Vec<Mapping> {
         Mapping::Layer,
         Mapping::CallConfig,
         Mapping::CallConfigLayer,
+        Mapping::ModelOptions,
+        Mapping::LayerOptions(NetworkOp::Conv),
+        Mapping::LayerOptions(NetworkOp::Linear),
         Mapping::Output,
         Mapping::Pad,
         Mapping::BatchNorm,

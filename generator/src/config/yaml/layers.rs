@@ -33,7 +33,7 @@ pub(super) fn read(
         check_name(name, node, report);
         check_symbol(name, node, report);
     }
-    if overrides.input.is_some() {
+    if overrides.input.is_some() || !overrides.inputs.is_empty() {
         report.error(
             node.at,
             "an input shape was given for a layer set; only a network has an input",

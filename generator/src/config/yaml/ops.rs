@@ -40,12 +40,12 @@ pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
     tolerance(fields, report);
 }
 
-fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
+pub(super) fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
     fields.choice(Key::Precision, &Precision::NAMES, report)
 }
 
 /// A relative error.
-fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
+pub(super) fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
     let node = fields.get(Key::Tolerance)?;
     let number = match node.value {
         Value::Float(number) => Some(number),
@@ -525,7 +525,7 @@ fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
 }
 
 /// The factors of a convolution, by the ranks that are written.
-fn conv_factors(fields: &Fields<'_>) -> &'static [FactorRole] {
+pub(super) fn conv_factors(fields: &Fields<'_>) -> &'static [FactorRole] {
     match (fields.get(Key::CpRank), fields.get(Key::Rank)) {
         (Some(_), _) => &FactorRole::CP,
         (None, Some(_)) => &FactorRole::LOW_RANK,
@@ -534,7 +534,7 @@ fn conv_factors(fields: &Fields<'_>) -> &'static [FactorRole] {
 }
 
 /// The names of a layer's factors in the checkpoint.
-fn factors(
+pub(super) fn factors(
     fields: &Fields<'_>,
     roles: &[FactorRole],
     report: &mut Report<'_>,
@@ -560,7 +560,7 @@ fn factors(
     Some(names.map(str::to_owned).collect())
 }
 
-fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
+pub(super) fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
     let node = fields.get(Key::Tile)?;
     if let Value::Map(numbers) = &node.value {
         return named_tile(fields, node, numbers, report);

@@ -55,10 +55,13 @@ impl Places {
     /// The positions in a valid text, with the config parsed from it.
     pub(super) fn new(file: &str, text: &str, root: &Node, config: &Config) -> Self {
         let (list, names): (_, Vec<&str>) = match config {
-            // The first op is the input, which is not in the list.
+            // The first ops are the inputs, which are not in the list.
             Config::Network(network) => (
                 Key::Ops,
-                network.ops.iter().skip(1).map(|op| &op.name[..]).collect(),
+                network.ops[network.inputs().len()..]
+                    .iter()
+                    .map(|op| &op.name[..])
+                    .collect(),
             ),
             Config::LayerSet(set) => (
                 Key::Layers,
@@ -80,6 +83,21 @@ impl Places {
                 .map(str::to_owned)
                 .zip(items.iter().map(Mapping::of))
                 .collect(),
+        }
+    }
+
+    /// The positions in a text whose layers are the entries of a mapping.
+    pub(super) fn of_mapping(file: &str, text: &str, root: &Node, layers: &[(Node, Node)]) -> Self {
+        let layer = |(key, node): &(Node, Node)| match &key.value {
+            Value::String(name) => Some((name.clone(), Mapping::of(node))),
+            _ => None,
+        };
+        Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            config: Mapping::of(root),
+            defaults: None,
+            layers: layers.iter().filter_map(layer).collect(),
         }
     }
 

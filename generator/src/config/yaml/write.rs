@@ -1,12 +1,12 @@
 //! The config of a network: text that a person can read and edit, and that gives the same network.
 
-use crate::config::schema::{Key, NetworkOp};
+use crate::config::schema::{Key, NetworkOp, NetworkOpRow};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
-    Coordinates, INPUT_NAME, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode,
-    PadProblem, PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding,
-    TilePolicy, Tolerance,
+    Coordinates, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem,
+    PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy,
+    Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -32,11 +32,12 @@ pub fn network_text(network: &Network) -> String {
     if common.tolerance != Tolerance::default() {
         line(Key::Tolerance, common.tolerance.value().to_string());
     }
-    line(Key::Input, network.input().to_string());
+    line(Key::Input, input(network));
     text += &format!("{}:\n", Key::Ops);
     let blocks = blocks(&network.ops);
-    for (index, op) in network.ops.iter().enumerate().skip(1) {
-        if index > 1 && blocks[index] != blocks[index - 1] {
+    let first = network.inputs().len();
+    for (index, op) in network.ops.iter().enumerate().skip(first) {
+        if index > first && blocks[index] != blocks[index - 1] {
             text.push('\n');
         }
         let entries = entries(network, &common, OpId(index), op);
@@ -47,6 +48,18 @@ pub fn network_text(network: &Network) -> String {
         text += &format!("  - {{{}}}\n", entries.join(", "));
     }
     text
+}
+
+/// The shape of the only input, or names and shapes of several.
+fn input(network: &Network) -> String {
+    match network.inputs() {
+        [only] => only.y.to_string(),
+        inputs => {
+            let inputs = inputs.iter();
+            let inputs = inputs.map(|op| format!("{}: {}", scalar(&op.name), op.y));
+            format!("{{{}}}", inputs.collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 /// What all convolutions of a network have.
@@ -104,14 +117,14 @@ fn blocks(ops: &[Op]) -> Vec<&str> {
 /// The keys of an op.
 fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, String)> {
     let mut all = Entries(Vec::new());
-    all.always(Key::Op, name(op).row().name);
+    all.always(Key::Op, op_row(op).name);
     all.always(Key::Name, scalar(&op.name));
-    let reads_previous = op.inputs[..] == [OpId(id.0 - 1)];
+    // The first op has none before it, unless there is one input.
+    let first = network.inputs().len();
+    let reads_previous = op.inputs[..] == [OpId(id.0 - 1)] && (id.0 > first || first == 1);
     if !reads_previous {
-        let names = op.inputs.iter().map(|&input| match input {
-            OpId(0) => INPUT_NAME.to_owned(),
-            input => scalar(&network.op(input).name),
-        });
+        let names = op.inputs.iter();
+        let names = names.map(|&input| scalar(&network.op(input).name));
         all.always(
             Key::Inputs,
             format!("[{}]", names.collect::<Vec<_>>().join(", ")),
@@ -175,6 +188,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         all.always(Key::Output, format!("{{{}: {name}}}", Key::Name));
     }
     all.0
+}
+
+/// The row of an op.
+pub(super) fn op_row(op: &Op) -> NetworkOpRow {
+    name(op).row()
 }
 
 /// The op that a config calls this one.

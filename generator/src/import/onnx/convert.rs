@@ -40,7 +40,7 @@ use std::rc::Rc;
 /// Index in [`Converter::values`].
 type ValueId = usize;
 
-/// Index of an op: 0 is the network's input, `i + 1` is [`Converter::ops`]`[i]`.
+/// Index of an op: first the network's inputs, then [`Converter::ops`].
 type OpRef = usize;
 
 /// A tensor of the graph.
@@ -141,7 +141,10 @@ struct Converter<'g> {
     views: Vec<Vec<ValueId>>,
     /// The outputs of the network.
     outputs: Vec<ValueId>,
+    /// Names in the network and shapes of the inputs.
+    inputs: Vec<(String, TensorShape)>,
     ops: Vec<NewOp>,
+    /// For each input and op the shape of its output.
     shapes: Vec<TensorShape>,
     /// Infers shapes; the network itself is built from the ops that are left at the end.
     builder: NetworkBuilder,
@@ -194,20 +197,22 @@ impl Value {
 
 impl<'g> Converter<'g> {
     fn new(graph: &'g Graph) -> Result<Self, Vec<ImportError>> {
-        let (input, shape) = &graph.input;
-        let mut builder = NetworkBuilder::new("network", *shape);
+        let mut names = Names::new(&graph.nodes);
+        let inputs = input_names(graph, &mut names);
+        let mut builder = NetworkBuilder::with_inputs("network", &inputs);
         builder.added().map_err(ImportError::of_network)?;
         let mut converter = Self {
             graph,
             ids: HashMap::new(),
             values: Vec::new(),
             readers: Vec::new(),
-            views: vec![Vec::new()],
+            views: vec![Vec::new(); inputs.len()],
             outputs: Vec::new(),
             ops: Vec::new(),
-            shapes: vec![*shape],
+            shapes: inputs.iter().map(|(_, shape)| *shape).collect(),
+            inputs,
             builder,
-            names: Names::new(&graph.nodes),
+            names,
             concats: HashMap::new(),
             computed: 0,
             weights: 0,
@@ -216,15 +221,11 @@ impl<'g> Converter<'g> {
         for (name, tensor) in &graph.constants {
             converter.define(name, Value::Constant(Rc::clone(tensor)));
         }
-        let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
-        let input = converter.define(
-            input,
-            Value::Op {
-                op: 0,
-                dims: dims.to_vec(),
-            },
-        );
-        converter.views[0].push(input);
+        for (op, input) in graph.inputs.iter().enumerate() {
+            let dims = input.dims.clone();
+            let input = converter.define(&input.name, Value::Op { op, dims });
+            converter.views[op].push(input);
+        }
         converter.name_values();
         Ok(converter)
     }
@@ -283,6 +284,7 @@ impl<'g> Converter<'g> {
                 .convert(index, &inputs, &attributes)
                 .map(|value| vec![value]),
         };
+        let values = values.map(|values| self.with_axes_of_input(node, &inputs, values));
         let mut messages = attributes.errors();
         if let Ok(values) = &values {
             messages.extend(attributes.unread());
@@ -309,6 +311,36 @@ impl<'g> Converter<'g> {
             }
             Ok(_) | Err(Problem::Reported) => {}
         }
+    }
+
+    /// The values of a node, of three axes if its input is, without rows.
+    fn with_axes_of_input(
+        &self,
+        node: &Node,
+        inputs: &[Option<ValueId>],
+        values: Vec<Value>,
+    ) -> Vec<Value> {
+        /// Nodes that give their result axes of its own.
+        const OTHER_AXES: [&str; 6] = [
+            "Flatten",
+            "Gather",
+            "Reshape",
+            "Squeeze",
+            "Transpose",
+            "Unsqueeze",
+        ];
+        let is_row = |id: ValueId| self.dims(id).len() == 3;
+        if OTHER_AXES.contains(&op_type(node)) || !input(inputs, 0).is_some_and(is_row) {
+            return values;
+        }
+        let without_rows = |value| match value {
+            Value::Op { op, dims } if dims.len() == 4 && dims[2] == 1 => Value::Op {
+                op,
+                dims: vec![dims[0], dims[1], dims[3]],
+            },
+            other => other,
+        };
+        values.into_iter().map(without_rows).collect()
     }
 
     /// Whether a node or the output of the network needs a value.
@@ -460,7 +492,8 @@ impl<'g> Converter<'g> {
         }
     }
 
-    /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], or [B, C] without an image.
+    /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], [B, C, W] of a single row, [B, C]
+    /// without an image, or the features of one image.
     fn op_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
         let op = self.view_of(inputs, index)?;
         let id = input(inputs, index).unwrap_or_default();
@@ -482,7 +515,11 @@ impl<'g> Converter<'g> {
         if self.is_channels_last(id) {
             return false;
         }
-        dims == own || y.pixels() == 1 && dims == own[..2]
+        dims == own
+            // The features of one image.
+            || own == [1, own[1], 1, 1] && dims == [own[1]]
+            || y.h == 1 && dims == [own[0], own[1], own[3]]
+            || y.pixels() == 1 && dims == own[..2]
     }
 
     /// The op that computes a node's input, of whatever axes.
@@ -559,14 +596,19 @@ impl<'g> Converter<'g> {
         });
         self.shapes.push(shape);
         self.views.push(Vec::new());
-        Ok(self.ops.len())
+        Ok(self.shapes.len() - 1)
     }
 
     fn name_of(&self, op: OpRef) -> &str {
-        match op {
-            0 => INPUT_NAME,
-            _ => &self.ops[op - 1].name,
+        match self.index_of(op) {
+            None => &self.inputs[op].0,
+            Some(index) => &self.ops[index].name,
         }
+    }
+
+    /// The index of an op in [`Converter::ops`]; `None` for an input.
+    fn index_of(&self, op: OpRef) -> Option<usize> {
+        op.checked_sub(self.inputs.len())
     }
 
     /// Whether only these nodes read the output of an op, under whatever name.
@@ -592,32 +634,34 @@ impl<'g> Converter<'g> {
         name: &str,
         overrides: &Overrides,
     ) -> Result<Imported, Vec<ImportError>> {
-        let mut needed = vec![false; self.ops.len() + 1];
+        let first = self.inputs.len();
+        let mut needed = vec![false; self.shapes.len()];
         for &output in outputs.keys() {
             needed[output] = true;
         }
-        for op in (1..=self.ops.len()).rev() {
+        for op in (first..self.shapes.len()).rev() {
             if needed[op] {
-                for &input in &self.ops[op - 1].inputs {
+                for &input in &self.ops[op - first].inputs {
                     needed[input] = true;
                 }
             }
         }
-        let mut builder = NetworkBuilder::new(name, self.graph.input.1);
+        let mut builder = NetworkBuilder::with_inputs(name, &self.inputs);
         let mut tensors = BTreeMap::new();
-        let mut previous = 0;
-        for op in (1..=self.ops.len()).filter(|&op| needed[op]) {
+        // The first op has none before it, unless there is one input.
+        let mut previous = (first == 1).then_some(0);
+        for op in (first..self.shapes.len()).filter(|&op| needed[op]) {
             let NewOp {
                 name,
                 inputs,
                 options,
                 ..
-            } = &self.ops[op - 1];
+            } = &self.ops[op - first];
             let inputs_by_name: Vec<String> = inputs
                 .iter()
                 .map(|&input| self.name_of(input).to_owned())
                 .collect();
-            let reads_previous = inputs[..] == [previous];
+            let reads_previous = inputs.len() == 1 && previous == Some(inputs[0]);
             let options = match options.clone() {
                 OpOptions::Conv(conv) => OpOptions::Conv(overrides.convolution(conv)),
                 other => other,
@@ -631,7 +675,7 @@ impl<'g> Converter<'g> {
             if let Some(output) = outputs.get(&op).filter(|_| outputs.len() > 1) {
                 builder.name_output(if is_name(output) { output } else { name });
             }
-            previous = op;
+            previous = Some(op);
         }
         let mut network = builder.finish().map_err(ImportError::of_network)?;
         network.gpus = overrides.gpus(None);
@@ -639,7 +683,7 @@ impl<'g> Converter<'g> {
         for (op, _) in self
             .ops
             .into_iter()
-            .zip(1..)
+            .zip(first..)
             .filter(|(_, op): &(NewOp, usize)| needed[*op])
         {
             for (name, dims, values) in op.tensors {
@@ -648,6 +692,16 @@ impl<'g> Converter<'g> {
         }
         Ok(Imported { network, tensors })
     }
+}
+
+/// The names of the inputs in the network, with their shapes: a single one has the name that a config gives it.
+fn input_names(graph: &Graph, names: &mut Names) -> Vec<(String, TensorShape)> {
+    let is_single = graph.inputs.len() == 1;
+    let inputs = graph.inputs.iter().map(|input| {
+        let name = if is_single { INPUT_NAME } else { &input.name };
+        (names.like(name), input.shape)
+    });
+    inputs.collect()
 }
 
 /// A node's first input.

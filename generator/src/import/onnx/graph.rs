@@ -1,4 +1,4 @@
-//! The checked graph of a model: nodes in topological order, constants, input and output.
+//! The checked graph of a model: nodes in topological order, constants, inputs and outputs.
 
 use super::error::{EXPORT_AGAIN, ImportError};
 use super::message::{self, Model, Node, ValueInfo, data_type};
@@ -10,19 +10,48 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A graph with one input and one output.
+/// A graph with inputs and outputs.
 #[derive(Debug)]
 pub struct Graph {
     /// Nodes, each after those that it reads.
     pub nodes: Vec<Node>,
     /// Initialisers.
     pub constants: BTreeMap<String, Rc<Tensor>>,
-    /// Name and shape of the input.
-    pub input: (String, TensorShape),
+    /// The inputs, at least one.
+    pub inputs: Vec<Input>,
     /// Names of the outputs, at least one.
     pub outputs: Vec<String>,
     /// Version of the default operator set.
     pub opset: i64,
+}
+
+/// An input of the graph.
+#[derive(Debug)]
+pub struct Input {
+    /// Name.
+    pub name: String,
+    /// Its shape in the network: of two axes batch and features, of three batch, channels and columns, of one the features of an image.
+    pub shape: TensorShape,
+    /// The sizes that ONNX gives it.
+    pub dims: Vec<usize>,
+}
+
+impl Input {
+    /// An input of the given shape, of which ONNX has so many axes; `None` if the shape does not fit.
+    fn new(name: &str, shape: TensorShape, axes: usize) -> Option<Self> {
+        let TensorShape { batch, c, h, w } = shape;
+        let (sizes, others) = match axes {
+            1 => (vec![c], [batch, h, w]),
+            2 => (vec![batch, c], [1, h, w]),
+            3 => (vec![batch, c, w], [1, 1, h]),
+            _ => (vec![batch, c, h, w], [1; 3]),
+        };
+        (others == [1; 3]).then(|| Self {
+            name: name.to_owned(),
+            shape,
+            dims: sizes.iter().map(|&size| size as usize).collect(),
+        })
+    }
 }
 
 /// Oldest version of the default operator set that is read: the one of the first released exporters.
@@ -63,17 +92,17 @@ impl Graph {
         }
         check_nodes(&graph.node, &mut errors);
         let constants = constants(&graph.initializer, folder, &mut errors);
-        let input = input(&graph.input, &constants, overrides, &mut errors);
+        let inputs = inputs(&graph.input, &constants, overrides, &mut errors);
         let outputs = outputs(&graph.output, &mut errors);
-        let nodes = match &input {
-            Some((input, _)) => sorted(graph.node, input, &constants, &mut errors),
+        let nodes = match &inputs {
+            Some(inputs) => sorted(graph.node, inputs, &constants, &mut errors),
             None => Vec::new(),
         };
-        match input {
-            Some(input) if errors.is_empty() => Ok(Self {
+        match inputs {
+            Some(inputs) if errors.is_empty() => Ok(Self {
                 nodes,
                 constants,
-                input,
+                inputs,
                 outputs,
                 opset,
             }),
@@ -189,32 +218,49 @@ fn constants(
     constants
 }
 
-fn input(
+/// Most inputs of a network; networks have a few.
+const MAX_INPUTS: usize = 64;
+
+/// Names and shapes of the inputs; `None` after an error.
+fn inputs(
     inputs: &[ValueInfo],
     constants: &BTreeMap<String, Rc<Tensor>>,
     overrides: &Overrides,
     errors: &mut Vec<ImportError>,
-) -> Option<(String, TensorShape)> {
+) -> Option<Vec<Input>> {
     // IR version 3 lists the initialisers among the inputs.
     let own = inputs
         .iter()
         .filter(|input| !constants.contains_key(name_of(input)));
     let own: Vec<&ValueInfo> = own.collect();
-    let [input] = own[..] else {
-        let names: Vec<String> = own
-            .iter()
-            .map(|input| name_of(input).escape_debug().to_string())
-            .collect();
-        errors.push(ImportError::of_file(
-            format!(
-                "the network has {} inputs ({}), only one is supported",
-                own.len(),
-                names.join(", ")
-            ),
-            "export it with a single image as input",
-        ));
-        return None;
+    let names: Vec<&str> = own.iter().map(|input| name_of(input)).collect();
+    let problem = match own.len() {
+        0 => Some("the network has no input".to_owned()),
+        count if count > MAX_INPUTS => Some(format!(
+            "the network has {count} inputs, at most {MAX_INPUTS} are supported"
+        )),
+        _ => overrides.check_inputs(&names).err(),
     };
+    if let Some(message) = problem {
+        let help = "export it with images as inputs, and give their shapes by --input";
+        errors.push(ImportError::of_file(message, help));
+        return None;
+    }
+    let before = errors.len();
+    let mut seen = HashSet::new();
+    for name in names.iter().filter(|name| !seen.insert(**name)) {
+        let message = format!("two inputs are named `{}`", name.escape_debug());
+        errors.push(ImportError::of_file(message, EXPORT_AGAIN));
+    }
+    let inputs = own.iter();
+    let inputs: Vec<_> = inputs
+        .filter_map(|info| input(info, overrides, errors))
+        .collect();
+    (errors.len() == before).then_some(inputs)
+}
+
+/// An input; `None` after an error.
+fn input(input: &ValueInfo, overrides: &Overrides, errors: &mut Vec<ImportError>) -> Option<Input> {
     let name = name_of(input).to_owned();
     if let Some(element) = unsupported_element(input) {
         let message = format!(
@@ -227,13 +273,18 @@ fn input(
         ));
         return None;
     }
-    let given = match overrides.input {
+    let given = match overrides.given_input(&name) {
         Some(_) => Ok(None),
         None => input_shape(input, overrides.batch).map(Some),
     };
-    let shape = given.map(|given| overrides.input(given));
-    match shape {
-        Ok(shape) => shape.map(|shape| (name, shape)),
+    let axes = axes(input).map_or(4, <[_]>::len);
+    let found = given.and_then(|given| {
+        let shape = overrides.input(&name, given).ok_or("has no shape")?;
+        let misfit = || format!("has {axes} axes, which {shape} does not fit");
+        Input::new(&name, shape, axes).ok_or_else(misfit)
+    });
+    match found {
+        Ok(input) => Some(input),
         Err(message) => {
             errors.push(ImportError::of_file(
                 format!("the input `{}` {message}", name.escape_debug()),
@@ -260,20 +311,7 @@ fn unsupported_element(input: &ValueInfo) -> Option<i32> {
 
 /// The shape in the file; a symbolic batch is `batch`, else 1.
 fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, String> {
-    let shape = input
-        .kind
-        .as_ref()
-        .and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
-    let dims = &shape.ok_or("has no shape")?.dim;
-    let [first, rest @ ..] = &dims[..] else {
-        return Err("has no axes".to_owned());
-    };
-    if rest.len() != 3 {
-        return Err(format!(
-            "has {} axes, not batch, channels, height and width",
-            dims.len()
-        ));
-    }
+    let dims = axes(input).ok_or("has no shape")?;
     let size = |dim: &message::Dimension| match (dim.value, &dim.symbol) {
         (Some(value), _) => {
             u32::try_from(value).map_err(|_| format!("has an axis of size {value}"))
@@ -284,18 +322,32 @@ fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, Str
         )),
         (None, None) => Err("has an axis of unknown size".to_owned()),
     };
-    let batch = match (batch, first.value) {
-        (Some(batch), _) => batch,
-        (None, Some(_)) => size(first)?,
+    let batch_of = |first: &message::Dimension| match (batch, first.value) {
+        (Some(batch), _) => Ok(batch),
+        (None, Some(_)) => size(first),
         // Symbolic or unknown.
-        (None, None) => 1,
+        (None, None) => Ok(1),
     };
-    Ok(TensorShape::new(
-        batch,
-        size(&rest[0])?,
-        size(&rest[1])?,
-        size(&rest[2])?,
-    ))
+    let shape = match dims {
+        [c] => [1, size(c)?, 1, 1],
+        [first, c] => [batch_of(first)?, size(c)?, 1, 1],
+        [first, c, w] => [batch_of(first)?, size(c)?, 1, size(w)?],
+        [first, c, h, w] => [batch_of(first)?, size(c)?, size(h)?, size(w)?],
+        _ => {
+            return Err(format!(
+                "has {} axes; supported are one to four: batch, channels, height and width",
+                dims.len()
+            ));
+        }
+    };
+    let [batch, c, h, w] = shape;
+    Ok(TensorShape::new(batch, c, h, w))
+}
+
+/// The axes of an input; `None` if the file does not have them.
+fn axes(input: &ValueInfo) -> Option<&[message::Dimension]> {
+    let kind = input.kind.as_ref()?;
+    Some(&kind.tensor.as_ref()?.shape.as_ref()?.dim)
 }
 
 /// The names of the outputs: at least one, none twice.
@@ -325,14 +377,15 @@ fn name_of(value: &ValueInfo) -> &str {
 /// The nodes in topological order, as near to the file's as possible. Reports values without or with two producers, and cycles.
 fn sorted(
     nodes: Vec<Node>,
-    input: &str,
+    inputs: &[Input],
     constants: &BTreeMap<String, Rc<Tensor>>,
     errors: &mut Vec<ImportError>,
 ) -> Vec<Node> {
+    let is_input = |name: &str| inputs.iter().any(|input| input.name == name);
     let mut producers: HashMap<&str, usize> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
         for output in node.output.iter().filter(|output| !output.is_empty()) {
-            let taken = constants.contains_key(output) || output == input;
+            let taken = constants.contains_key(output) || is_input(output);
             if producers.insert(output, index).is_some() || taken {
                 let message = format!("`{}` has two producers", output.escape_debug());
                 errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));
@@ -342,7 +395,9 @@ fn sorted(
     let before = errors.len();
     for node in &nodes {
         for name in node.input.iter().filter(|name| !name.is_empty()) {
-            if !producers.contains_key(&name[..]) && !constants.contains_key(name) && name != input
+            if !producers.contains_key(&name[..])
+                && !constants.contains_key(name)
+                && !is_input(name)
             {
                 let message = format!("it reads `{}`, which nothing produces", name.escape_debug());
                 errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));

@@ -115,10 +115,14 @@ impl Names {
         }
         Self {
             containers,
-            // The network's input has this name.
-            used: HashSet::from([crate::ir::INPUT_NAME.to_owned()]),
+            used: HashSet::new(),
             numbers: HashMap::new(),
         }
+    }
+
+    /// This name, or one like it.
+    pub fn like(&mut self, name: &str) -> String {
+        self.unused(&clean(name))
     }
 
     /// A name for the op of a node.

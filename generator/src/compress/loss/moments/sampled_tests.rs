@@ -87,7 +87,7 @@ fn layer(random: &mut Random, shape: [u32; 4], biases: u32) -> (Vec<f64>, Vec<f6
 /// Tensors of a checkpoint, and the values of all ops. Each BatchNorm has the mean and variance of what it reads.
 fn sampled(network: &Network, random: &mut Random) -> (Checkpoint, Vec<Vec<f64>>) {
     let input = &network.ops[0].y;
-    let x = gaussians(random, input.len() as usize, 1.0);
+    let x = [gaussians(random, input.len() as usize, 1.0)];
     let mut parameters = Sampled::default();
     let mut tensors = Vec::new();
     let mut tensor = |name: String, shape: Vec<usize>, values: &[f64]| {

@@ -75,7 +75,8 @@ impl Converter<'_> {
         let dims = self.dims(x);
         let channel_axis = match self.is_channels_last(x) {
             true => dims.len() - 1,
-            false => 1,
+            // Features of one image have no other axis.
+            false => usize::from(dims.len() > 1),
         };
         let channels = dims.get(channel_axis).copied().unwrap_or(0);
         match old_axis {
@@ -89,7 +90,7 @@ impl Converter<'_> {
         if !self.is_only_read_by(op, &[node]) {
             return false;
         }
-        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &mut self.ops[index]) else {
             return false;
         };
         let bias = match &mut op.options {
@@ -125,7 +126,7 @@ impl Converter<'_> {
         if !self.is_only_read_by(op, &[node]) {
             return false;
         }
-        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &mut self.ops[index]) else {
             return false;
         };
         let composes = matches!(
@@ -209,7 +210,7 @@ impl Converter<'_> {
         };
         let dims = self.dims(first(inputs)?);
         if self.is_only_read_by(op, &[node])
-            && let Some(conv_op) = self.ops.get_mut(op.wrapping_sub(1))
+            && let Some(conv_op) = self.index_of(op).map(|index| &mut self.ops[index])
             && let OpOptions::Conv(conv) = &mut conv_op.options
             && conv.bn.is_none()
             && conv.activation == Activation::None

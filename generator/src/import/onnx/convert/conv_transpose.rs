@@ -4,7 +4,7 @@ use super::super::attributes::Attributes;
 use super::convolution::{Window, sizes};
 use super::filter::Filter;
 use super::padding::padding;
-use super::{Converter, Problem, Value, ValueId, invalid, unsupported};
+use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{ConvTransposeOptions, OpOptions, TensorShape};
 
 impl Converter<'_> {
@@ -27,11 +27,16 @@ impl Converter<'_> {
                 x.c
             )));
         }
-        let window = Window::given([r, s], attributes)?;
+        let rank = self.dims(first(inputs)?).len();
+        let window = Window::given([r, s], rank, attributes)?;
         let output_padding = match attributes.ints("output_padding") {
             None => [0, 0],
             Some(given) => {
-                sizes::<2>(given).ok_or_else(|| invalid(format!("`output_padding` = {given:?}")))?
+                let given_sizes = match rank {
+                    3 => sizes::<1>(given).map(|[columns]| [0, columns]),
+                    _ => sizes::<2>(given),
+                };
+                given_sizes.ok_or_else(|| invalid(format!("`output_padding` = {given:?}")))?
             }
         };
         let pads = pads(&window, output_padding, x, attributes)?;

@@ -3,7 +3,7 @@
 use super::super::attributes::Attributes;
 use super::filter::Filter;
 use super::padding::padding;
-use super::{Converter, OpRef, Problem, Value, ValueId, invalid, unsupported};
+use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
 use tdc_runtime::Padding;
 
@@ -17,13 +17,14 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The window of a node that reads images of `image` rows and columns.
+    /// The window of a node that reads images of `image` rows and columns, a tensor of `rank` axes: of three without rows.
     pub(super) fn read(
         kernel: [u32; 2],
         image: [u32; 2],
+        rank: usize,
         attributes: &Attributes<'_>,
     ) -> Result<Self, Problem> {
-        let mut window = Self::given(kernel, attributes)?;
+        let mut window = Self::given(kernel, rank, attributes)?;
         match attributes.string("auto_pad").as_deref() {
             None | Some("NOTSET") => {}
             Some("VALID") => window.pads = [0; 4],
@@ -40,17 +41,22 @@ impl Window {
     }
 
     /// The window of a node with the padding of its attribute `pads`, whatever `auto_pad` is.
-    pub(super) fn given(kernel: [u32; 2], attributes: &Attributes<'_>) -> Result<Self, Problem> {
+    pub(super) fn given(
+        kernel: [u32; 2],
+        rank: usize,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, Problem> {
         let pair = |name: &str| match attributes.ints(name) {
             None => Ok([1, 1]),
-            Some(values) => sizes::<2>(values).ok_or_else(|| one_axis(name, values)),
+            Some(values) => window_pair(values, rank).ok_or_else(|| other_axes(name, values)),
         };
         let (stride, dilation) = (pair("strides")?, pair("dilations")?);
         let given = match attributes.ints("pads") {
             None => [0; 4],
-            Some(values) => sizes::<4>(values).ok_or_else(|| {
+            Some(values) => window_pads(values, rank).ok_or_else(|| {
                 unsupported(format!(
-                    "`pads` = {values:?} is not supported: two axes with pads of 0 or more are"
+                    "`pads` = {values:?} is not supported: pads of 0 or more for the {} axes of an image are",
+                    rank.saturating_sub(2)
                 ))
             })?,
         };
@@ -114,10 +120,26 @@ impl Window {
     }
 }
 
-fn one_axis(name: &str, values: &[i64]) -> Problem {
+fn other_axes(name: &str, values: &[i64]) -> Problem {
     unsupported(format!(
-        "`{name}` = {values:?} is not supported: images have two axes"
+        "`{name}` = {values:?} is not supported: images have two axes, rows one"
     ))
+}
+
+/// Numbers for rows and columns, of a tensor of `rank` axes: of three axes there is one number, for columns.
+pub(super) fn window_pair(values: &[i64], rank: usize) -> Option<[u32; 2]> {
+    match rank {
+        3 => sizes::<1>(values).map(|[columns]| [1, columns]),
+        _ => sizes::<2>(values),
+    }
+}
+
+/// Padding at the top, the left, the bottom and the right, likewise.
+fn window_pads(values: &[i64], rank: usize) -> Option<[u32; 4]> {
+    match rank {
+        3 => sizes::<2>(values).map(|[left, right]| [0, left, 0, right]),
+        _ => sizes::<4>(values),
+    }
 }
 
 /// A list of that many numbers from 0, as large as configs may have them.
@@ -143,7 +165,8 @@ impl Converter<'_> {
         let [top, left, bottom, right] = outer_pads;
         let image = [[x.h, top, bottom], [x.w, left, right]]
             .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
-        let window = Window::read([r, s], image, attributes)?;
+        let rank = self.dims(first(inputs)?).len();
+        let window = Window::read([r, s], image, rank, attributes)?;
         let window = window.with_more_padding(outer_pads);
         let groups = filter.groups;
         if c.checked_mul(groups) != Some(x.c) {
@@ -166,7 +189,7 @@ impl Converter<'_> {
 
     /// Whether an op's output has no negative number, so that padding it by zeros does not change a maximum.
     pub(super) fn is_never_negative(&self, op: OpRef) -> bool {
-        let Some(op) = self.ops.get(op.wrapping_sub(1)) else {
+        let Some(op) = self.index_of(op).map(|index| &self.ops[index]) else {
             return false;
         };
         let activation = match &op.options {

@@ -3,7 +3,7 @@
 use super::super::attributes::Attributes;
 use super::super::inputs::input;
 use super::super::tensor::Tensor;
-use super::convolution::sizes;
+use super::convolution::window_pair;
 use super::{Converter, Problem, ValueId, first, invalid, unsupported};
 use std::rc::Rc;
 
@@ -30,21 +30,27 @@ impl Filter {
             Some(_) => Some(converter.expect_constant(inputs, 2, "bias")?.to_floats()),
             None => None,
         };
-        let stored: Result<[usize; 4], _> = weight.dims.as_slice().try_into();
-        let Ok(stored) = stored else {
-            return Err(unsupported(format!(
-                "{what} with {} axes is not supported, only of images",
-                weight.dims.len().saturating_sub(2)
-            )));
+        let stored = match weight.dims[..] {
+            [n, c, s] => [n, c, 1, s],
+            [n, c, r, s] => [n, c, r, s],
+            _ => {
+                return Err(unsupported(format!(
+                    "{what} with {} axes is not supported, only of images and of rows",
+                    weight.dims.len().saturating_sub(2)
+                )));
+            }
         };
         let rank = converter.dims(first(inputs)?).len();
-        if rank != 4 {
-            return Err(unsupported(format!("its input has {rank} axes, not four")));
+        if rank != weight.dims.len() {
+            return Err(unsupported(format!(
+                "its input has {rank} axes, its weight {}",
+                weight.dims.len()
+            )));
         }
         let stored = stored.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         let [_, _, r, s] = stored;
         if let Some(kernel) = attributes.ints("kernel_shape")
-            && sizes::<2>(kernel) != Some([r, s])
+            && window_pair(kernel, rank) != Some([r, s])
         {
             return Err(invalid(format!(
                 "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
@@ -72,7 +78,7 @@ impl Filter {
 
     /// The tensors of the layer of a name.
     pub(super) fn tensors(self, name: &str) -> Vec<(String, Vec<usize>, Vec<f32>)> {
-        let dims = self.weight.dims.clone();
+        let dims = self.sizes.map(|size| size as usize).to_vec();
         let mut tensors = vec![(format!("{name}.weight"), dims, self.weight.to_floats())];
         let bias = self.bias;
         tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));

@@ -239,6 +239,11 @@ impl Converter<'_> {
                 None => {}
             }
         }
+        if let Elementwise::HardSigmoid { alpha, beta } = function.kind
+            && let [Operand::Value(x)] = function.operands[..]
+        {
+            return self.hard_sigmoid(function.node, x, alpha, beta);
+        }
         let kind = match function.kind {
             Elementwise::Add => BinaryOp::Add,
             Elementwise::Sub => BinaryOp::Sub,
@@ -301,10 +306,8 @@ impl Converter<'_> {
             .filter(|part| matches!(self.values[**part], Value::Function(_)));
         if functions.all(is_inner)
             && self.is_only_read_by(op, &parts.nodes)
-            && let Some(own) = self
-                .ops
-                .get_mut(op.wrapping_sub(1))
-                .and_then(|op| own_activation(&mut op.options))
+            && let Some(index) = self.index_of(op)
+            && let Some(own) = own_activation(&mut self.ops[index].options)
             && *own == Activation::None
         {
             *own = activation;
@@ -314,6 +317,29 @@ impl Converter<'_> {
         self.add_op(node, vec![op], OpOptions::Activation(activation), |_| {
             Vec::new()
         })
+    }
+
+    /// A hard sigmoid of a slope other than that of the activation function: a scale and shift, clipped.
+    fn hard_sigmoid(
+        &mut self,
+        node: usize,
+        x: ValueId,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<OpRef, Problem> {
+        let op = self.materialize(x).ok_or(Problem::Reported)?;
+        let channels = self.shapes[op].c as usize;
+        let (scale, shift) = (vec![alpha as f32; channels], vec![beta as f32; channels]);
+        let scaled = self.scale_shift(node, op, scale, shift)?;
+        if let Some(index) = self.index_of(scaled)
+            && let Some(activation) = own_activation(&mut self.ops[index].options)
+        {
+            *activation = Activation::Clip {
+                min: ActivationParameter::new(0.0),
+                max: ActivationParameter::new(1.0),
+            };
+        }
+        Ok(scaled)
     }
 
     /// An op that scales and shifts each channel.

@@ -1,7 +1,8 @@
-//! The outputs of the graph: each an output of one op.
+//! The outputs of the graph: each an output of one op, or a copy of an input.
 
-use super::{Converter, OpRef};
+use super::{Converter, NewOp, OpRef};
 use crate::import::onnx::error::{EXPORT_AGAIN, ImportError, REPLACE};
+use crate::ir::OpOptions;
 use std::collections::BTreeMap;
 
 impl<'g> Converter<'g> {
@@ -13,6 +14,10 @@ impl<'g> Converter<'g> {
             let id = self.ids.get(&name[..]).copied();
             let before = self.errors.len();
             let op = id.and_then(|id| self.materialize(id));
+            let op = op.and_then(|op| match self.index_of(op) {
+                Some(_) => Some(op),
+                None => self.copy(op),
+            });
             let quoted = format!("`{}`", name.escape_debug());
             if id.is_some_and(|id| self.is_channels_last(id)) {
                 let message = format!(
@@ -26,11 +31,6 @@ impl<'g> Converter<'g> {
                 (None, _) if id.is_none() || self.errors.is_empty() => Some((
                     format!("nothing computes the output {quoted}"),
                     EXPORT_AGAIN,
-                )),
-                // A network of only that has no ops, which is reported elsewhere.
-                (Some(0), _) if graph.outputs.len() > 1 => Some((
-                    format!("the output {quoted} is the network's input"),
-                    "remove it from the outputs",
                 )),
                 (Some(_), Some(other)) => Some((
                     format!(
@@ -49,5 +49,29 @@ impl<'g> Converter<'g> {
             }
         }
         ops
+    }
+
+    /// An op that copies an input of the network.
+    fn copy(&mut self, input: OpRef) -> Option<OpRef> {
+        let name = self.names.like("copy");
+        let inputs = [self.name_of(input).to_owned()];
+        // It changes the sizes of the axes, but not the order of the elements, and the driver has to write it to the output.
+        let options = OpOptions::Flatten;
+        self.builder.op(&name, Some(&inputs), options.clone());
+        match self.builder.added() {
+            Ok(shape) => self.shapes.push(shape),
+            Err(errors) => {
+                self.errors.extend(ImportError::of_network(errors));
+                return None;
+            }
+        }
+        self.ops.push(NewOp {
+            name,
+            inputs: vec![input],
+            options,
+            tensors: Vec::new(),
+        });
+        self.views.push(Vec::new());
+        Some(self.shapes.len() - 1)
     }
 }

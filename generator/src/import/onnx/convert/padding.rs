@@ -157,7 +157,7 @@ pub(super) fn padding([top, left, bottom, right]: [u32; 4]) -> Padding {
 }
 
 /// Axes from 0 to `rank`, of which negative ones count from the end; `None` if one is outside or there twice.
-fn distinct_axes(axes: &[i64], rank: usize) -> Option<Vec<usize>> {
+pub(super) fn distinct_axes(axes: &[i64], rank: usize) -> Option<Vec<usize>> {
     let mut found = Vec::new();
     for &axis in axes {
         let axis = match axis {

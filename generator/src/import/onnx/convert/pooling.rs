@@ -2,7 +2,7 @@
 
 use super::super::attributes::Attributes;
 use super::super::inputs::input;
-use super::convolution::{Window, sizes};
+use super::convolution::{Window, window_pair};
 use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::{OpOptions, PoolOptions};
 
@@ -18,9 +18,10 @@ impl Converter<'_> {
         let kernel = attributes
             .ints("kernel_shape")
             .ok_or_else(|| invalid("it has no `kernel_shape`"))?;
-        let kernel = sizes::<2>(kernel).ok_or_else(|| {
+        let rank = self.dims(first(inputs)?).len();
+        let kernel = window_pair(kernel, rank).ok_or_else(|| {
             unsupported(format!(
-                "`kernel_shape` = {kernel:?} is not supported: images have two axes"
+                "`kernel_shape` = {kernel:?} is not supported: images have two axes, rows one"
             ))
         })?;
         let (mut op, mut outer_pads) = self.padded_op_of(inputs)?;
@@ -28,7 +29,7 @@ impl Converter<'_> {
         let [top, left, bottom, right] = outer_pads;
         let image = [[x.h, top, bottom], [x.w, left, right]]
             .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
-        let window = Window::read(kernel, image, attributes)?;
+        let window = Window::read(kernel, image, rank, attributes)?;
         let ceil_mode = attributes.int("ceil_mode").unwrap_or(0) != 0;
         let count_include_pad = attributes.int("count_include_pad").unwrap_or(0) != 0;
         if is_max {
@@ -78,8 +79,10 @@ impl Converter<'_> {
             _ => OpOptions::GlobalAvgPool,
         };
         let rank = self.dims(first(inputs)?).len();
-        if rank != 4 {
-            return Err(unsupported(format!("its input has {rank} axes, not four")));
+        if ![3, 4].contains(&rank) {
+            return Err(unsupported(format!(
+                "its input has {rank} axes, not three or four"
+            )));
         }
         let op = self.op_of(inputs, 0)?;
         self.add(node, vec![op], options, |_| Vec::new())

@@ -3,6 +3,7 @@
 use super::super::attributes::Attributes;
 use super::super::inputs::input;
 use super::super::tensor::Tensor;
+use super::padding::distinct_axes;
 use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::{Coordinates, Interpolation, OpOptions, ResizeOptions, ResizedSize, Rounding};
 
@@ -45,12 +46,15 @@ impl Converter<'_> {
         };
         let sizes = if is_old { None } else { non_empty(3) };
         let sizes = sizes.map(|sizes| sizes.as_ints().unwrap_or_default().to_vec());
-        if attributes
-            .ints("axes")
-            .is_some_and(|axes| axes != [0, 1, 2, 3])
-        {
-            return Err(unsupported("resizing of named axes is not supported"));
-        }
+        let (scales, sizes) = match attributes.ints("axes") {
+            None => (scales, sizes),
+            Some(axes) => {
+                let old_sizes = [batch, channels, h, w].map(|size| size as i64);
+                let scales = scales.map(|scales| of_all_axes(axes, &scales, [1.0; 4]));
+                let sizes = sizes.map(|sizes| of_all_axes(axes, &sizes, old_sizes));
+                (scales.transpose()?, sizes.transpose()?)
+            }
+        };
         let out = match (scales, sizes) {
             (_, Some(sizes)) => out_of_sizes(&sizes, [batch, channels]),
             (Some(scales), None) => out_of_scales(&scales, [h, w]),
@@ -77,6 +81,17 @@ impl Converter<'_> {
         });
         self.add(node, vec![op], options, |_| Vec::new())
     }
+}
+
+/// The numbers of all axes, from those of some axes.
+fn of_all_axes<T: Copy>(axes: &[i64], some: &[T], mut all: [T; 4]) -> Result<Vec<T>, Problem> {
+    let places = distinct_axes(axes, all.len()).filter(|places| places.len() == some.len());
+    let places =
+        places.ok_or_else(|| invalid(format!("`axes` = {axes:?} for {} numbers", some.len())))?;
+    for (place, &number) in places.into_iter().zip(some) {
+        all[place] = number;
+    }
+    Ok(all.to_vec())
 }
 
 /// The roundings by their names in ONNX.

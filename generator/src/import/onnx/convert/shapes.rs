@@ -55,6 +55,12 @@ impl Converter<'_> {
         {
             return Ok(grouped);
         }
+        // What only the caller reads may have any sizes.
+        let output = self.graph.nodes[node].output.first();
+        let id = output.and_then(|name| self.ids.get(&name[..]));
+        if id.is_some_and(|&id| self.readers[id].is_empty()) {
+            return Ok(Value::Op { op, dims });
+        }
         Err(unsupported(format!(
             "a change of the shape from {before:?} to {dims:?} is not supported"
         )))
@@ -87,8 +93,9 @@ impl Converter<'_> {
         let all = ops?;
         let inputs = self.with_known_concat(&all);
         let value = self.add(node, inputs, OpOptions::Concat, |_| Vec::new())?;
-        self.concats.insert(all, self.ops.len());
-        dims[1] = self.shapes[self.ops.len()].c as usize;
+        let concat = self.shapes.len() - 1;
+        self.concats.insert(all, concat);
+        dims[1] = self.shapes[concat].c as usize;
         Ok(value.with_dims(dims))
     }
 
