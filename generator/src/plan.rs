@@ -51,7 +51,7 @@ pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
-pub use graph::{Parameters, Task, TaskGraph, Value, ValueId};
+pub use graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
@@ -59,7 +59,9 @@ pub use launch::LaunchPrediction;
 pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_with};
 pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
-pub use network::{LayerPlan, NetworkPlan, PlannedOutput, plan_network, plan_network_with};
+pub use network::{
+    LayerPlan, MergedOutput, NetworkPlan, PlannedOutput, plan_network, plan_network_with,
+};
 pub use network_time::{NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};

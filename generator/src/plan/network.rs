@@ -27,12 +27,33 @@ pub struct LayerPlan {
     /// Output. If the unit computes the next layer's first factor too and this output has other readers, the factor's output follows
     /// it in each image.
     pub y: Location,
+    /// Outputs of the convolutions that are merged with this one. They follow `y` in each image.
+    pub merged: Vec<MergedOutput>,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
     /// Indices of its slots in the weight file: none, one, or consecutive ones, one for each factor.
     pub slots: Vec<usize>,
     /// The ops whose parameters the layer reads.
     pub parameters: Parameters,
+}
+
+impl LayerPlan {
+    /// The outputs that it writes, each with the name of its op, in the order in which they are stored.
+    pub fn outputs(&self) -> impl Iterator<Item = (&str, &Location)> {
+        let merged = self.merged.iter();
+        let merged = merged.map(|output| (&output.output_op[..], &output.location));
+        std::iter::once((&self.output_op[..], &self.y)).chain(merged)
+    }
+}
+
+/// The output of a convolution that is merged with another one.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct MergedOutput {
+    /// Name of the op whose output it is.
+    pub output_op: String,
+    /// Its location.
+    #[serde(flatten)]
+    pub location: Location,
 }
 
 /// An output of a planned network.
@@ -116,6 +137,10 @@ pub fn plan_network_with(
         let own = task_slots(&graph, task, variant(index));
         slots_end += own.len();
         slots.push(own);
+        let merged = task.parameters.merged.iter().map(|layer| MergedOutput {
+            output_op: graph.values[layer.y.0].name.clone(),
+            location: memory.location(&graph, layer.y),
+        });
         layers.push(LayerPlan {
             name: task.name.clone(),
             output_op: graph.values[task.y.0].name.clone(),
@@ -123,6 +148,7 @@ pub fn plan_network_with(
             x: memory.location(&graph, task.x),
             residual: task.residual.map(|value| memory.location(&graph, value)),
             y: memory.location(&graph, task.y),
+            merged: merged.collect(),
             workspace: memory.workspaces[index],
             slots: (first_slot..slots_end).collect(),
             parameters: task.parameters.clone(),

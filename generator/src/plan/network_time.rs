@@ -7,7 +7,7 @@
 use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::{Task, TaskGraph};
-use super::lowering::lower;
+use super::lowering::lower_without_merged;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Precision, Problem, TilePolicy};
@@ -31,7 +31,8 @@ pub struct StepTime {
 }
 
 impl NetworkTime {
-    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed.
+    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. Convolutions of
+    /// one input are not merged, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -45,7 +46,7 @@ impl NetworkTime {
         planner: &mut Planner,
         graph: TaskGraph,
     ) -> Result<Self, Vec<PlanError>> {
-        let graph = lower(planner, graph);
+        let graph = lower_without_merged(planner, graph);
         let (mut steps, mut errors) = (Vec::new(), Vec::new());
         for task in &graph.tasks {
             match planner.task_ns(task) {

@@ -5,7 +5,8 @@ use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
-    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
+    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, MergedOutput, NetworkPlan,
+    PlannedUnit,
 };
 use crate::scheme::{TileField, scheme};
 use serde::Serialize;
@@ -141,6 +142,9 @@ struct MemoryJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     residual: Option<&'a Location>,
     y: &'a Location,
+    /// Outputs of merged convolutions, which follow `y` in each image.
+    #[serde(skip_serializing_if = "<[MergedOutput]>::is_empty")]
+    merged: &'a [MergedOutput],
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
@@ -297,6 +301,7 @@ fn memory(layer: &LayerPlan) -> MemoryJson<'_> {
         x: &layer.x,
         residual: layer.residual.as_ref(),
         y: &layer.y,
+        merged: &layer.merged,
         workspace: layer.workspace,
         weights: layer.slots.first().copied(),
     }
