@@ -4,11 +4,14 @@
 //! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
 //! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)).
 
+use super::branches::{Load, concurrent_us};
 use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::{Task, TaskGraph};
+use super::launch::LaunchPrediction;
 use super::lowering::lower_without_merged;
-use super::network::{LayerPlan, NetworkPlan};
+use super::network::NetworkPlan;
+use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Precision, Problem, TilePolicy};
 
@@ -94,11 +97,32 @@ impl Planner {
 impl NetworkPlan {
     /// The predicted time of the planned network as a whole, microseconds.
     pub fn network_us(&self) -> f64 {
-        let of_layer = |layer: &LayerPlan| {
-            let unit = &self.units[layer.unit];
-            unit.predicted_us + in_network_us(&unit.problem, unit.kernels.len(), self.gpu)
-        };
-        self.layers.iter().map(of_layer).sum()
+        let layers = || self.layers.iter();
+        let of_task: Vec<_> = layers().map(|layer| layer.branch).collect();
+        let waits: Vec<_> = layers().map(|layer| layer.waits.clone()).collect();
+        let loads: Vec<_> = layers()
+            .map(|layer| self.units[layer.unit].load(self.gpu))
+            .collect();
+        concurrent_us(&of_task, &waits, &loads)
+    }
+}
+
+impl PlannedUnit {
+    /// Its time in a network, and the part of the GPU that its largest launch fills.
+    pub(super) fn load(&self, gpu: &Gpu) -> Load {
+        let fill = LaunchPrediction::for_unit(self, gpu)
+            .iter()
+            .zip(&self.kernels)
+            .map(|(launch, kernel)| {
+                let blocks: f64 = kernel.blueprint.grid.map(f64::from).iter().product();
+                let resident = f64::from(launch.occupancy.blocks_per_sm) * f64::from(gpu.sms);
+                (blocks / resident.max(1.0)).min(1.0)
+            })
+            .fold(0.0, f64::max);
+        Load {
+            us: self.predicted_us + in_network_us(&self.problem, self.kernels.len(), gpu),
+            fill,
+        }
     }
 }
 

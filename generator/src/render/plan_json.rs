@@ -104,6 +104,12 @@ struct LayerJson<'a> {
     bytes: u64,
     workspace_bytes: u64,
     steps: Vec<StepJson<'a>>,
+    /// The branch, if it is not the caller's stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branch: Option<usize>,
+    /// Indices of layers of other branches that it waits for.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    waits: &'a [usize],
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryJson<'a>>,
 }
@@ -200,6 +206,8 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
             .iter()
             .map(|layer| LayerJson {
                 output_op: Some(&layer.output_op),
+                branch: Some(layer.branch).filter(|&branch| branch > 0),
+                waits: &layer.waits,
                 memory: Some(memory(layer)),
                 ..layer_json(&layer.name, &plan.units[layer.unit], plan.gpu)
             })
@@ -256,6 +264,8 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         bytes: unit.problem.bytes(),
         workspace_bytes: variant.workspace_bytes,
         steps: steps(unit, gpu),
+        branch: None,
+        waits: &[],
         memory: None,
     }
 }

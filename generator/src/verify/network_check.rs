@@ -110,7 +110,8 @@ fn check_network_layers(
         failure: None,
         outputs: Vec::new(),
     };
-    'layers: for layer in &plan.layers {
+    'layers: for layer in plan.late_order() {
+        let layer = &plan.layers[layer];
         let (packed, bias) = plan.parameter_offsets(layer);
         let bindings = Bindings {
             x: address(&layer.x),
