@@ -21,7 +21,7 @@ use tdc_generator::ir::{
     Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, TensorShape,
     TilePolicy, TuckerProblem,
 };
-use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
+use tdc_generator::plan::{LayerPlan, NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
 use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network};
 use tdc_runtime::{Padding, WeightFile};
@@ -506,6 +506,54 @@ fn random_chain(index: usize) -> Network {
     random_builder.finish()
 }
 
+/// A module of branches that are concatenated in any order: many convolutions of one input with the same geometry, some with another
+/// one after them, some read by others too, some outputs of the network.
+fn random_module(index: usize) -> Network {
+    let mut builder = random_builder("module", index, &[8, 17, 40]);
+    if builder.flag() {
+        let (input, bn) = (builder.values.len() - 1, builder.bn());
+        let x = builder.values[input].1;
+        let activation = builder.activation();
+        let options = ScaleShiftOptions { bn, activation };
+        builder.push(&[input], OpOptions::ScaleShift(options), x);
+    }
+    for _ in 0..builder.pick(&[1, 2]) {
+        let input = builder.values.len() - 1;
+        let kernel = [builder.pick(&[1, 1, 1, 3]), builder.pick(&[1, 1, 1, 2])];
+        let activation = builder.activation();
+        let mut branches = Vec::new();
+        for _ in 0..builder.pick(&[2, 3, 4, 5]) {
+            let mut options = ConvOptions::new(builder.pick(&[3, 8, 16, 21, 64]));
+            (options.kernel, options.activation) = (kernel, activation);
+            (options.bias, options.bn) = (builder.flag(), builder.bn());
+            options.precision = builder.precision;
+            builder.push_conv(input, options);
+            let sibling = builder.values.len() - 1;
+            match builder.random.below(4) {
+                0 | 1 => branches.push(sibling),
+                2 => {
+                    let mut options = ConvOptions::new(builder.pick(&[2, 9, 16]));
+                    options.precision = builder.precision;
+                    builder.push_conv(sibling, options);
+                    branches.push(sibling + 1);
+                }
+                _ => {
+                    let y = builder.values[sibling].1;
+                    let tanh = OpOptions::Activation(Activation::Tanh);
+                    builder.push(&[sibling], tanh, y);
+                    branches.extend([sibling + 1, sibling]);
+                }
+            }
+        }
+        let at = builder.random.below(branches.len() as u64) as usize;
+        branches.rotate_left(at);
+        let x = builder.values[branches[0]].1;
+        let c = branches.iter().map(|&i| builder.values[i].1.c).sum();
+        builder.push(&branches, OpOptions::Concat, TensorShape { c, ..x });
+    }
+    builder.finish()
+}
+
 /// The GPU that a network is planned for.
 fn target(index: usize) -> &'static Gpu {
     let targets: Vec<_> = GPUS.iter().filter(|gpu| !gpu.planning_only()).collect();
@@ -644,10 +692,32 @@ fn all_outputs_match_the_reference() {
     assert!(chains.iter().all(|plan| outputs(plan) > 1));
 }
 
+/// Modules with merged convolutions, one of which writes to a concatenation.
+fn merged_into_a_concatenation(plans: &[NetworkPlan]) -> usize {
+    let has_slice = |layer: &&LayerPlan| {
+        let mut outputs = layer.outputs();
+        layer.parameters.merged.len() > 1 && outputs.any(|(_, y)| y.offset > 0)
+    };
+    let plans = plans.iter();
+    plans
+        .filter(|plan| plan.layers.iter().any(|layer| has_slice(&layer)))
+        .count()
+}
+
+#[test]
+fn random_modules_match_the_reference() {
+    let plans = assert_right(6, random_module, cpu_after_compiling);
+    assert!(merged_into_a_concatenation(&plans) > 1);
+}
+
 #[test]
 fn random_networks_survive_as_configs() {
     for index in 0..300 {
-        for network in [random_network(index), random_chain(index)] {
+        for network in [
+            random_network(index),
+            random_chain(index),
+            random_module(index),
+        ] {
             let text = yaml::network_text(&network);
             let read = yaml::parse(&text, "written", &Overrides::default());
             assert_eq!(read.as_ref(), Ok(&Config::Network(network)), "{text}");
@@ -671,6 +741,14 @@ mod deep {
 
     #[test]
     #[ignore = "deep tier"]
+    fn random_modules_match_the_reference() {
+        let count = count(20);
+        let plans = assert_right(count, random_module, cpu_after_compiling);
+        assert!(merged_into_a_concatenation(&plans) > count / 4);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
     fn random_tucker_chains_match_the_reference() {
         let count = count(10);
         let fused_with_next =
@@ -690,4 +768,5 @@ mod deep {
 fn random_networks_match_the_reference_on_a_gpu() {
     assert_right(50, random_network, gpu_here);
     assert_right(50, random_chain, gpu_here);
+    assert_right(50, random_module, gpu_here);
 }

@@ -7,10 +7,11 @@
 //! 2. `candidates` lists all units that could compute one or several tasks, and the conversions between formats; `times` gives each
 //!    its measured or predicted time, which `choose` finds with the scheme and tile.
 //! 3. `select` finds the candidates that compute the graph in the least time, `lowering` makes them the tasks of the plan.
-//! 4. `unit` plans the kernels of each task, `memory` places all values and workspaces, and `network`, `layer_set` and `kernel` put the
-//!    plan together.
+//! 4. `unit` plans the kernels of each task, `branches` finds what runs side by side, `memory` places all values and workspaces, and
+//!    `network`, `layer_set` and `kernel` put the plan together.
 
 mod arena;
+mod branches;
 mod candidates;
 mod chain;
 mod choose;
@@ -51,7 +52,7 @@ pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
-pub use graph::{Parameters, Task, TaskGraph, Value, ValueId};
+pub use graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
@@ -59,7 +60,9 @@ pub use launch::LaunchPrediction;
 pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_with};
 pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
-pub use network::{LayerPlan, NetworkPlan, PlannedTensor, plan_network, plan_network_with};
+pub use network::{
+    LayerPlan, MergedOutput, NetworkPlan, PlannedTensor, plan_network, plan_network_with,
+};
 pub use network_time::{NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};

@@ -29,7 +29,7 @@ impl Checkpoint {
     /// shapes, the first one is used.
     pub fn random(recipes: &[SlotRecipe], seed: u64) -> Self {
         let mut tensors = BTreeMap::new();
-        for recipe in recipes {
+        for recipe in recipes.iter().flat_map(SlotRecipe::with_layers) {
             let mut add = |name: &str, shape: &[u32], draw: Distribution| {
                 tensors
                     .entry(name.to_owned())
@@ -55,6 +55,8 @@ impl Checkpoint {
                 Some(WeightSource::Factor { layer, .. }) => {
                     add(&layer.weight, &layer.shape, he_normal(layer.shape));
                 }
+                // They are recipes of their own.
+                Some(WeightSource::Merged(_)) => {}
             }
             if let Some(name) = &recipe.bias {
                 add(name, &[recipe.slot.layout.source[0]], SMALL);

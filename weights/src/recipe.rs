@@ -26,7 +26,7 @@ pub struct SlotRecipe {
 }
 
 /// The source of a weight.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum WeightSource {
     /// A tensor of the checkpoint with the shape of the slot's source, [O, I/groups, R, S].
     Tensor(String),
@@ -49,6 +49,9 @@ pub enum WeightSource {
         /// The role of the factor.
         role: FactorRole,
     },
+    /// The weights of several layers, one after the other along O. Each has its own bias and folds; a layer without them has a bias of
+    /// zeros if the slot has one.
+    Merged(Vec<SlotRecipe>),
 }
 
 /// A convolution or linear layer whose weight is given by factors.
@@ -131,6 +134,15 @@ impl ScaleShiftSource {
 }
 
 impl SlotRecipe {
+    /// The recipe, after those of its merged layers.
+    pub(crate) fn with_layers(&self) -> impl Iterator<Item = &Self> {
+        let layers = match &self.weight {
+            Some(WeightSource::Merged(layers)) => &layers[..],
+            _ => &[],
+        };
+        layers.iter().chain(std::iter::once(self))
+    }
+
     /// All contradictions in the recipe.
     pub(crate) fn inconsistencies(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -165,6 +177,12 @@ impl SlotRecipe {
                         "`{name}` has {groups} groups, which do not divide {outputs} output channels"
                     ));
                 }
+                if let WeightSource::Merged(layers) = source {
+                    found.extend(merged_inconsistencies(layers, &self.slot));
+                    if self.bias.is_some() || !self.fold.is_empty() {
+                        found.push("its layers are merged; bias and folds are theirs".to_owned());
+                    }
+                }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
                 if bias_len != outputs && (bias_len != 0 || needs_bias) {
                     found.push(format!(
@@ -191,6 +209,35 @@ impl SlotRecipe {
         }
         found
     }
+}
+
+fn merged_inconsistencies(layers: &[SlotRecipe], slot: &WeightSlot) -> Vec<String> {
+    let mut found = Vec::new();
+    let outputs = layers.iter().fold(0u32, |sum, layer| {
+        sum.saturating_add(layer.slot.layout.source[0])
+    });
+    if outputs != slot.layout.source[0] {
+        found.push(format!(
+            "its layers have {outputs} output channels, its layout's source {:?}",
+            slot.layout.source
+        ));
+    }
+    for layer in layers {
+        let name = &layer.slot.name;
+        if layer.slot.layout.source[1..] != slot.layout.source[1..] {
+            found.push(format!(
+                "`{name}` has shape {:?}, its layout's source {:?}",
+                layer.slot.layout.source, slot.layout.source
+            ));
+        }
+        if layer.slot.bias_len != 0 && slot.bias_len == 0 {
+            found.push(format!("`{name}` has a bias, but its bias_len is 0"));
+        }
+        if layer.prologue.is_some() {
+            found.push(format!("`{name}` has a prologue of its own"));
+        }
+    }
+    found
 }
 
 fn factor_inconsistencies(

@@ -248,14 +248,9 @@ impl<'a> Resolver<'a> {
             .as_ref()
             .map(|source| self.scale_shift(source, slot));
         let output = ScaleShift::fold(recipe.slot.layout.source[0] as usize, bias, fold);
-        let weight = match &recipe.weight {
-            None => Some(Vec::new()),
-            Some(source) => self.weight(source, recipe, output.as_ref()),
-        };
-        let output = output?;
-        let bias = match recipe.slot.bias_len {
-            0 => Some(Vec::new()),
-            _ => self.round(slot, "bias", output.shift.iter().copied()),
+        let (weight, bias) = match &recipe.weight {
+            Some(WeightSource::Merged(layers)) => self.merged(layers, recipe.slot.bias_len),
+            _ => self.weight_and_bias(recipe, output),
         };
         let (scale, shift) = match prologue {
             None => (Some(Vec::new()), Some(Vec::new())),
@@ -273,6 +268,46 @@ impl<'a> Resolver<'a> {
             scale: scale?,
             shift: shift?,
         })
+    }
+
+    /// Weight and bias of a slot of one layer, or of an op without weights.
+    fn weight_and_bias(
+        &mut self,
+        recipe: &SlotRecipe,
+        output: Option<ScaleShift>,
+    ) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
+        let weight = match &recipe.weight {
+            None => Some(Vec::new()),
+            Some(source) => self.weight(source, recipe, output.as_ref()),
+        };
+        let bias = output.and_then(|output| match recipe.slot.bias_len {
+            0 => Some(Vec::new()),
+            _ => self.round(&recipe.slot.name, "bias", output.shift.iter().copied()),
+        });
+        (weight, bias)
+    }
+
+    /// Weights and biases of several layers, one after the other.
+    fn merged(
+        &mut self,
+        layers: &[SlotRecipe],
+        bias_len: u32,
+    ) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
+        // Everything is read before the first error ends it.
+        let values: Vec<_> = layers.iter().map(|layer| self.slot(layer)).collect();
+        let Some(values) = values.into_iter().collect::<Option<Vec<_>>>() else {
+            return (None, None);
+        };
+        let (mut weight, mut bias) = (Vec::new(), Vec::new());
+        for (layer, values) in layers.iter().zip(values) {
+            weight.extend(values.weight);
+            match values.bias.is_empty() {
+                true if bias_len == 0 => {}
+                true => bias.extend(vec![0.0; layer.slot.layout.source[0] as usize]),
+                false => bias.extend(values.bias),
+            }
+        }
+        (Some(weight), Some(bias))
     }
 
     /// The weight of a slot, scaled by its folded scales. Without any the source is only checked.
@@ -308,6 +343,7 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(values, shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
+            WeightSource::Merged(layers) => self.merged(layers, recipe.slot.bias_len).0,
         }
     }
 

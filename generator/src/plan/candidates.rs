@@ -5,7 +5,8 @@
 //!
 //! - `separate`: each task by a separate unit;
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;
-//! - `next_factor`: these together with the first factor of the next Tucker layer.
+//! - `next_factor`: these together with the first factor of the next Tucker layer;
+//! - `merged`: several convolutions of the same input and geometry as one.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
 //!
@@ -17,8 +18,8 @@
 //!
 //! 1. It runs at the position of the first task that it covers. So it may read only values that tasks before that one, or the candidate
 //!    itself, compute.
-//! 2. It writes every value that it computes and that another task reads: [`Task::y`](super::Task::y), and a [second
-//!    output](Candidate::second_output).
+//! 2. It writes every value that it computes and that another task reads: [`Task::y`](super::Task::y), and [other
+//!    outputs](Candidate::other_outputs).
 //! 3. The formats of its edges are those of its problem. A kind that computes a task in another format than the graph's needs no special
 //!    treatment: the search adds the conversions where it is chosen. They are listed by
 //!    [`format_conversions`](TaskGraph::format_conversions) as soon as a candidate needs them.
@@ -31,6 +32,7 @@
 mod candidate;
 mod conversions;
 mod fused_factors;
+mod merged;
 mod next_factor;
 mod separate;
 
@@ -44,6 +46,13 @@ pub(crate) use next_factor::FusableReaders;
 impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.
     pub fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.candidates_without_merged();
+        merged::add(self, &mut candidates);
+        candidates
+    }
+
+    /// The same without merged convolutions.
+    pub(super) fn candidates_without_merged(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         separate::add(self, &mut candidates);
         fused_factors::add(self, &mut candidates);

@@ -121,7 +121,7 @@ impl TaskGraph {
                         factors: Vec::new(),
                         fold: ops.fold.clone(),
                         scale_shift: ops.prologue,
-                        next: None,
+                        ..Parameters::default()
                     },
                     scheme: layer.scheme.cloned(),
                     tile: layer.tile.cloned(),
@@ -153,7 +153,7 @@ impl TaskGraph {
                         false => Vec::new(),
                     },
                     scale_shift: ops.prologue.filter(|_| is_first),
-                    next: None,
+                    ..Parameters::default()
                 },
                 scheme: layer.scheme.filter(|_| is_inner).cloned(),
                 tile: layer.tile.filter(|_| is_inner).cloned(),

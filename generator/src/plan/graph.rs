@@ -34,10 +34,24 @@ pub struct Parameters {
     pub scale_shift: Option<OpId>,
     /// The layer whose first factor the task computes after those of `layer`.
     pub next: Option<OpId>,
+    /// The layers whose outputs follow that of `layer` in each image, in order: their weights are one weight along O.
+    pub merged: Vec<MergedLayer>,
+}
+
+/// A layer that a task computes together with another one of the same input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergedLayer {
+    /// The convolution.
+    pub layer: OpId,
+    /// As [`Parameters::fold`].
+    pub fold: Vec<OpId>,
+    /// Its output.
+    pub y: ValueId,
 }
 
 impl Parameters {
-    /// The weights that the task reads, in order: the layer, and the factor if the layer is factorised.
+    /// The weights that the task reads, in order: the layer, and the factor if the layer is factorised. Merged layers have one weight,
+    /// that of the first.
     pub fn weights(&self) -> Vec<(OpId, Option<FactorRole>)> {
         let Some(layer) = self.layer else {
             return Vec::new();

@@ -9,14 +9,24 @@ use super::choose::Planner;
 use super::graph::{TaskGraph, Value, ValueId};
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_us};
-use crate::ir::Format;
+use crate::ir::{Format, TensorShape};
 use std::collections::HashMap;
 
 /// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
 pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates();
-    let times = candidate_times(planner, &graph, &candidates);
-    lowered(graph, &candidates, &times, |conversion| {
+    lower_to(planner, graph, &candidates)
+}
+
+/// The same without merged convolutions: the launches of a layer then depend on no other layer but the next Tucker layer.
+pub(super) fn lower_without_merged(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
+    let candidates = graph.candidates_without_merged();
+    lower_to(planner, graph, &candidates)
+}
+
+fn lower_to(planner: &mut Planner, graph: TaskGraph, candidates: &[Candidate]) -> TaskGraph {
+    let times = candidate_times(planner, &graph, candidates);
+    lowered(graph, candidates, &times, |conversion| {
         conversion_us(planner, conversion)
     })
 }
@@ -92,8 +102,8 @@ struct Lowering {
 
 impl Lowering {
     fn run(&mut self, candidate: &Candidate) {
-        if let Some(second_output) = candidate.second_output {
-            self.place_both_outputs(candidate, second_output);
+        if !candidate.other_outputs.is_empty() {
+            self.place_outputs(candidate);
         }
         let mut task = candidate.task.clone();
         let format = task.input_format();
@@ -126,19 +136,43 @@ impl Lowering {
         })
     }
 
-    /// Makes both outputs of a candidate views of one new value: in each image the second one follows the first.
-    fn place_both_outputs(&mut self, candidate: &Candidate, second: ValueId) {
-        let first = candidate.task.y;
-        let values = &mut self.graph.values;
-        let both = ValueId(values.len());
-        values.push(Value {
-            name: format!("{}+{}", values[first.0].name, values[second.0].name),
-            shape: candidate.task.problem.y(),
+    /// Makes the outputs of a candidate follow each other in each image. Those that own their memory become views of a new value. If the
+    /// others are views of a concatenation, at its start or its end, it becomes a view of the new value too.
+    fn place_outputs(&mut self, candidate: &Candidate) {
+        let values = &self.graph.values;
+        let mut parts: Vec<ValueId> = Vec::new();
+        for output in candidate.outputs() {
+            let part = match values[output.0].parent {
+                None => output,
+                Some(_) => self.graph.root(output).0,
+            };
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        if parts.len() == 1 {
+            // They are adjacent views already.
+            return;
+        }
+        let names: Vec<_> = parts.iter().map(|part| &values[part.0].name[..]).collect();
+        let shape = values[parts[0].0].shape;
+        let all = Value {
+            name: names.join("+"),
+            shape: TensorShape {
+                c: parts.iter().map(|part| values[part.0].shape.c).sum(),
+                ..shape
+            },
             format: candidate.task.output_format(),
             parent: None,
-        });
-        values[second.0].parent = Some((both, values[first.0].shape.image_len()));
-        values[first.0].parent = Some((both, 0));
+        };
+        let values = &mut self.graph.values;
+        let all_id = ValueId(values.len());
+        values.push(all);
+        let mut offset = 0;
+        for part in parts {
+            values[part.0].parent = Some((all_id, offset));
+            offset += values[part.0].shape.image_len();
+        }
     }
 }
 
@@ -278,6 +312,54 @@ mod tests {
             ("a+b.first", TensorShape::new(2, 11, 9, 11))
         );
         assert_eq!(both.shape, fused.tasks[0].problem.y());
+    }
+
+    /// `[b | all | d]`: the output of a merged convolution precedes a concatenation, that of another one follows it.
+    #[test]
+    fn merged_convolutions_extend_a_concatenation_on_both_sides() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 7, 9, 11));
+        let conv = |n, size| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [size; 2],
+                ..ConvOptions::new(n)
+            })
+        };
+        let mut op = |name: &str, inputs: &[&str], options| {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options);
+        };
+        op("a", &["input"], conv(5, 1));
+        op("b", &["input"], conv(3, 1));
+        op("c", &["b"], conv(2, 3));
+        op("d", &["b"], conv(4, 3));
+        op("e", &["d"], conv(1, 3));
+        op("all", &["a", "e", "c"], OpOptions::Concat);
+        op("last", &["all"], conv(1, 1));
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        let value = |name: &str| {
+            let mut values = graph.values.iter();
+            ValueId(values.position(|value| value.name == name).unwrap())
+        };
+        let [a, b, c, d, e, all] = ["a", "b", "c", "d", "e", "all"].map(value);
+        let candidates = graph.candidates();
+        let us = |candidate: &Candidate| match &candidate.task.name[..] {
+            "b+a" | "c+d" => 0.5,
+            _ => 1.0,
+        };
+        let times: Vec<_> = candidates
+            .iter()
+            .map(|candidate| Some(us(candidate)))
+            .collect();
+        let merged = lowered(graph, &candidates, &times, |_| 0.0);
+        assert_eq!(task_names(&merged), "b+a c+d e last");
+        let channels = |id| {
+            let (_, offset) = merged.root(id);
+            (offset / 99, merged.values[id.0].shape.c)
+        };
+        let found = [b, a, e, c, d, all].map(channels);
+        assert_eq!(found, [(0, 3), (3, 5), (8, 1), (9, 2), (11, 4), (3, 8)]);
+        let (root, _) = merged.root(a);
+        assert_eq!(merged.values[root.0].shape, TensorShape::new(2, 15, 9, 11));
     }
 
     #[test]

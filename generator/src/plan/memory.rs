@@ -1,6 +1,7 @@
 //! Memory of a network: the location of each value and workspace.
 
 use super::arena::{Arena, Lifetime};
+use super::branches::Branches;
 use super::graph::{TaskGraph, ValueId};
 use crate::ir::{Layout, TensorShape};
 use serde::ser::{Serialize, SerializeStructVariant, Serializer};
@@ -77,8 +78,14 @@ pub(super) struct MemoryPlan {
 
 impl MemoryPlan {
     /// Assigns offsets in an arena to all values and workspaces, except for the caller's inputs and outputs. `workspace_bytes` returns the
-    /// workspace size of a task.
-    pub(super) fn new(graph: &TaskGraph, workspace_bytes: impl Fn(usize) -> u64) -> Self {
+    /// workspace size of a task. A buffer lives as long as any task may run that reads or writes it: two buffers share memory only if
+    /// all tasks of one have finished before those of the other start.
+    pub(super) fn new(
+        graph: &TaskGraph,
+        branches: &Branches,
+        workspace_bytes: impl Fn(usize) -> u64,
+    ) -> Self {
+        let concurrent = branches.concurrent();
         let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
         for (index, input) in graph.inputs.iter().enumerate() {
             memory[input.0] = Some(Memory::Input { index });
@@ -91,6 +98,7 @@ impl MemoryPlan {
         let mut buffer_of_value: Vec<Option<usize>> = vec![None; graph.values.len()];
         let mut workspace_buffers = Vec::new();
         for (index, task) in graph.tasks.iter().enumerate() {
+            let [first, last] = concurrent[index];
             for value in task.reads().chain([task.y]) {
                 let (root, _) = graph.root(value);
                 if memory[root.0].is_some() {
@@ -100,20 +108,18 @@ impl MemoryPlan {
                     let value = &graph.values[root.0];
                     lifetimes.push(Lifetime {
                         bytes: value.format.dtype.bytes() * value.shape.len(),
-                        first: index,
-                        last: index,
+                        first,
+                        last,
                     });
                     lifetimes.len() - 1
                 });
-                lifetimes[buffer].last = index;
+                let lifetime = &mut lifetimes[buffer];
+                lifetime.first = lifetime.first.min(first);
+                lifetime.last = lifetime.last.max(last);
             }
             let bytes = workspace_bytes(index);
             workspace_buffers.push((bytes > 0).then(|| {
-                lifetimes.push(Lifetime {
-                    bytes,
-                    first: index,
-                    last: index,
-                });
+                lifetimes.push(Lifetime { bytes, first, last });
                 lifetimes.len() - 1
             }));
         }

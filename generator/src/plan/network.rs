@@ -1,5 +1,6 @@
 //! The plan of a network for one GPU: its units, the layers that use them, their memory and weights.
 
+use super::branches::{Branches, Load};
 use super::choose::Planner;
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
@@ -9,6 +10,7 @@ use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{Network, TensorShape};
+use std::collections::VecDeque;
 use tdc_runtime::{Variant, WeightFile, WeightSlot};
 
 /// One step of a network: a unit with its memory and parameters.
@@ -27,12 +29,37 @@ pub struct LayerPlan {
     /// Output. If the unit computes the next layer's first factor too and this output has other readers, the factor's output follows
     /// it in each image.
     pub y: Location,
+    /// Outputs of the convolutions that are merged with this one. They follow `y` in each image.
+    pub merged: Vec<MergedOutput>,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
     /// Indices of its slots in the weight file: none, one, or consecutive ones, one for each factor.
     pub slots: Vec<usize>,
     /// The ops whose parameters the layer reads.
     pub parameters: Parameters,
+    /// The branch that it runs in: 0 is the caller's stream.
+    pub branch: usize,
+    /// Indices of layers of other branches that it waits for.
+    pub waits: Vec<usize>,
+}
+
+impl LayerPlan {
+    /// The outputs that it writes, each with the name of its op, in the order in which they are stored.
+    pub fn outputs(&self) -> impl Iterator<Item = (&str, &Location)> {
+        let merged = self.merged.iter();
+        let merged = merged.map(|output| (&output.output_op[..], &output.location));
+        std::iter::once((&self.output_op[..], &self.y)).chain(merged)
+    }
+}
+
+/// The output of a convolution that is merged with another one.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct MergedOutput {
+    /// Name of the op whose output it is.
+    pub output_op: String,
+    /// Its location.
+    #[serde(flatten)]
+    pub location: Location,
 }
 
 /// An input or output of a planned network.
@@ -57,8 +84,10 @@ pub struct NetworkPlan {
     pub outputs: Vec<PlannedTensor>,
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
-    /// Layers in execution order.
+    /// Layers in execution order. A layer starts when the one before it in its branch and those that it waits for have finished.
     pub layers: Vec<LayerPlan>,
+    /// Indices of layers of other branches than 0 that must have finished, besides the last one of branch 0.
+    pub ends: Vec<usize>,
     /// Bytes of the arena.
     pub arena_bytes: u64,
     /// Bytes of the arena if no buffers shared memory.
@@ -76,6 +105,39 @@ impl NetworkPlan {
     /// The shapes of the outputs, separated by commas.
     pub fn output_shapes(&self) -> String {
         shapes(&self.outputs)
+    }
+
+    /// Number of branches.
+    pub fn branches(&self) -> usize {
+        self.layers
+            .iter()
+            .map(|layer| layer.branch + 1)
+            .max()
+            .unwrap_or(1)
+    }
+
+    /// The layers in an order in which they may run, as different from their own as possible: each branch runs ahead of those before it,
+    /// as far as it waits for none of them.
+    pub fn late_order(&self) -> Vec<usize> {
+        let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.branches()];
+        for (index, layer) in self.layers.iter().enumerate() {
+            queues[layer.branch].push_back(index);
+        }
+        let mut is_done = vec![false; self.layers.len()];
+        let mut order = Vec::with_capacity(self.layers.len());
+        while order.len() < self.layers.len() {
+            let is_ready =
+                |layer: usize| self.layers[layer].waits.iter().all(|&other| is_done[other]);
+            let ready = queues
+                .iter()
+                .rposition(|queue| queue.front().is_some_and(|&layer| is_ready(layer)));
+            let Some(layer) = ready.and_then(|branch| queues[branch].pop_front()) else {
+                break;
+            };
+            is_done[layer] = true;
+            order.push(layer);
+        }
+        order
     }
 
     /// Byte offsets of a layer's packed weights and of its bias in the payload of the weight file; `None` if the layer does not have them.
@@ -116,7 +178,16 @@ pub fn plan_network_with(
     let graph = lower(&mut planner, TaskGraph::new(network));
     let (units, unit_of_task) = plan_units(&mut planner, &network.name, &graph.tasks)?;
     let variant = |task: usize| units[unit_of_task[task]].variant();
-    let memory = MemoryPlan::new(&graph, |task| variant(task).workspace_bytes);
+    let loads: Vec<Load> = unit_of_task
+        .iter()
+        .map(|&unit| units[unit].load(planner.gpu()))
+        .collect();
+    let mut branches = Branches::of_graph(&graph);
+    let one = Branches::one(graph.tasks.len());
+    if branches.us(&loads) >= one.us(&loads) {
+        branches = one;
+    }
+    let memory = MemoryPlan::new(&graph, &branches, |task| variant(task).workspace_bytes);
     let mut slots: Vec<Vec<WeightSlot>> = Vec::new();
     let mut slots_end = 0;
     let mut layers = Vec::new();
@@ -125,6 +196,10 @@ pub fn plan_network_with(
         let own = task_slots(&graph, task, variant(index));
         slots_end += own.len();
         slots.push(own);
+        let merged = task.parameters.merged.iter().map(|layer| MergedOutput {
+            output_op: graph.values[layer.y.0].name.clone(),
+            location: memory.location(&graph, layer.y),
+        });
         layers.push(LayerPlan {
             name: task.name.clone(),
             output_op: graph.values[task.y.0].name.clone(),
@@ -132,9 +207,12 @@ pub fn plan_network_with(
             x: memory.location(&graph, task.x),
             residual: task.residual.map(|value| memory.location(&graph, value)),
             y: memory.location(&graph, task.y),
+            merged: merged.collect(),
             workspace: memory.workspaces[index],
             slots: (first_slot..slots_end).collect(),
             parameters: task.parameters.clone(),
+            branch: branches.of_task[index],
+            waits: branches.waits[index].clone(),
         });
     }
     Ok(NetworkPlan {
@@ -143,6 +221,7 @@ pub fn plan_network_with(
         inputs: inputs(network),
         outputs: outputs(network),
         layers,
+        ends: branches.ends,
         units,
         arena_bytes: memory.arena.bytes,
         arena_bytes_without_reuse: memory.arena.bytes_without_reuse,

@@ -4,11 +4,14 @@
 //! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
 //! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)).
 
+use super::branches::{Load, concurrent_us};
 use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::{Task, TaskGraph};
-use super::lowering::lower;
-use super::network::{LayerPlan, NetworkPlan};
+use super::launch::LaunchPrediction;
+use super::lowering::lower_without_merged;
+use super::network::NetworkPlan;
+use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Precision, Problem, TilePolicy};
 
@@ -31,7 +34,8 @@ pub struct StepTime {
 }
 
 impl NetworkTime {
-    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed.
+    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. Convolutions of
+    /// one input are not merged, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -45,7 +49,7 @@ impl NetworkTime {
         planner: &mut Planner,
         graph: TaskGraph,
     ) -> Result<Self, Vec<PlanError>> {
-        let graph = lower(planner, graph);
+        let graph = lower_without_merged(planner, graph);
         let (mut steps, mut errors) = (Vec::new(), Vec::new());
         for task in &graph.tasks {
             match planner.task_ns(task) {
@@ -93,11 +97,32 @@ impl Planner {
 impl NetworkPlan {
     /// The predicted time of the planned network as a whole, microseconds.
     pub fn network_us(&self) -> f64 {
-        let of_layer = |layer: &LayerPlan| {
-            let unit = &self.units[layer.unit];
-            unit.predicted_us + in_network_us(&unit.problem, unit.kernels.len(), self.gpu)
-        };
-        self.layers.iter().map(of_layer).sum()
+        let layers = || self.layers.iter();
+        let of_task: Vec<_> = layers().map(|layer| layer.branch).collect();
+        let waits: Vec<_> = layers().map(|layer| layer.waits.clone()).collect();
+        let loads: Vec<_> = layers()
+            .map(|layer| self.units[layer.unit].load(self.gpu))
+            .collect();
+        concurrent_us(&of_task, &waits, &loads)
+    }
+}
+
+impl PlannedUnit {
+    /// Its time in a network, and the part of the GPU that its largest launch fills.
+    pub(super) fn load(&self, gpu: &Gpu) -> Load {
+        let fill = LaunchPrediction::for_unit(self, gpu)
+            .iter()
+            .zip(&self.kernels)
+            .map(|(launch, kernel)| {
+                let blocks: f64 = kernel.blueprint.grid.map(f64::from).iter().product();
+                let resident = f64::from(launch.occupancy.blocks_per_sm) * f64::from(gpu.sms);
+                (blocks / resident.max(1.0)).min(1.0)
+            })
+            .fold(0.0, f64::max);
+        Load {
+            us: self.predicted_us + in_network_us(&self.problem, self.kernels.len(), gpu),
+            fill,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::graph::Parameters;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
-use tdc_runtime::{Decomposition, FactorRole};
+use tdc_runtime::{Decomposition, FactorRole, WeightLayout, WeightSlot};
 use tdc_weights::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 
 /// One recipe for each slot of `plan.weights`, in order. The tensors have the names that PyTorch gives them in a checkpoint:
@@ -20,20 +20,59 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
             let carries_bias = Parameters::carries_bias(factor);
             let fold = parameters.fold.iter().filter(|_| carries_bias);
             let before = parameters.scale_shift.filter(|_| index == 0);
-            SlotRecipe {
+            let own = SlotRecipe {
                 slot: slots[slot].clone(),
                 weight: op.and_then(|op| weight(network, op, factor)),
                 bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
-                fold: fold
-                    .filter_map(|&op| scale_shift_source(network, op))
-                    .collect(),
+                fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
+            };
+            match parameters.merged.is_empty() {
+                true => own,
+                false => merged(network, own, parameters),
             }
         };
         let recipes = layer.slots.iter().enumerate().map(recipe);
         recipes.collect::<Vec<_>>()
     };
     plan.layers.iter().flat_map(of_layer).collect()
+}
+
+/// The recipe of a slot for several layers: `own`, but with weight and bias of all of them.
+fn merged(network: &Network, own: SlotRecipe, parameters: &Parameters) -> SlotRecipe {
+    let first = parameters.layer.map(|layer| (layer, &parameters.fold));
+    let others = parameters.merged.iter();
+    let others = others.map(|merged| (merged.layer, &merged.fold));
+    let layers = first.into_iter().chain(others).filter_map(|(id, fold)| {
+        let op = network.op(id);
+        let OpKind::Conv(conv) = &op.kind else {
+            return None;
+        };
+        let has_bias = conv.options.bias || !fold.is_empty();
+        Some(SlotRecipe {
+            slot: WeightSlot {
+                name: op.name.clone(),
+                layout: WeightLayout::oihw(conv.shape.weight()),
+                bias_len: if has_bias { conv.shape.n } else { 0 },
+            },
+            weight: weight(network, id, None),
+            bias: bias(network, id),
+            fold: folded(network, fold),
+            prologue: None,
+        })
+    });
+    SlotRecipe {
+        weight: Some(WeightSource::Merged(layers.collect())),
+        bias: None,
+        fold: Vec::new(),
+        ..own
+    }
+}
+
+fn folded<'a>(network: &Network, ops: impl IntoIterator<Item = &'a OpId>) -> Vec<ScaleShiftSource> {
+    let ops = ops.into_iter();
+    ops.filter_map(|&op| scale_shift_source(network, op))
+        .collect()
 }
 
 fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<WeightSource> {

@@ -12,6 +12,7 @@ use crate::gpu::Gpu;
 use crate::ir::{Layout, TensorShape};
 use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, PlannedTensor, distinct_units};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
 
 /// The context of the templates of a network.
@@ -53,6 +54,11 @@ struct NetworkContext {
     has_slots: bool,
     /// Whether any layer's output is stored as HWCN.
     has_hwcn: bool,
+    /// Whether any variant has several branches.
+    has_branches: bool,
+    /// Number of branches beside the caller's stream, and of events, of the variant that has the most.
+    side_branches: usize,
+    events: usize,
     file: WeightFileContext,
 }
 
@@ -130,6 +136,10 @@ struct VariantContext {
     payload_bytes: u64,
     layouts_checksum: String,
     layers: Vec<NetworkLayerContext>,
+    /// Number of branches beside the caller's stream.
+    side_branches: usize,
+    /// The rows of the table of waits.
+    waits: String,
     slots: Vec<SlotContext>,
     /// Its row of the table of variants.
     row: String,
@@ -232,6 +242,14 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         .any(|plan| plan.weights.iter().next().is_some());
     let mut layers = plans.iter().flat_map(|plan| &plan.layers);
     let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
+    let side_branches = plans.iter().map(|plan| plan.branches() - 1).max();
+    let side_branches = side_branches.unwrap_or(0);
+    let events = plans.iter().map(|plan| awaited(plan).len()).max();
+    let optional = OptionalColumns {
+        slots: has_slots,
+        hwcn: has_hwcn,
+        branches: side_branches > 0,
+    };
     let tensor =
         |tensor: &PlannedTensor| TensorContext::new(&first.name, &tensor.name, tensor.shape);
     let inputs: Vec<_> = first.inputs.iter().map(tensor).collect();
@@ -259,17 +277,47 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
             .collect(),
         variants: plans
             .iter()
-            .map(|plan| variant_context(plan, has_slots, has_hwcn))
+            .map(|plan| variant_context(plan, &optional))
             .collect(),
         multi_variant: plans.len() > 1,
         variant_names: names.join(", "),
         has_slots,
         has_hwcn,
+        has_branches: optional.branches,
+        side_branches,
+        events: events.unwrap_or(0),
         file: file_context(),
     }
 }
 
-fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> VariantContext {
+/// The columns of tables that only some networks have.
+struct OptionalColumns {
+    slots: bool,
+    hwcn: bool,
+    branches: bool,
+}
+
+/// The layers that layers of other branches wait for, ascending: each has an event.
+fn awaited(plan: &NetworkPlan) -> Vec<usize> {
+    let waits = plan.layers.iter().flat_map(|layer| &layer.waits);
+    let layers: BTreeSet<usize> = waits.chain(&plan.ends).copied().collect();
+    layers.into_iter().collect()
+}
+
+/// The rows of the table of waits, in lines; empty if there is none.
+fn waits_table(plan: &NetworkPlan) -> String {
+    let end = (plan.layers.len(), &plan.ends);
+    let layers = plan.layers.iter().enumerate();
+    let layers = layers.map(|(index, layer)| (index, &layer.waits));
+    let rows = layers.chain([end]).flat_map(|(layer, others)| {
+        others
+            .iter()
+            .map(move |other| format!("{{{layer}, {other}}}"))
+    });
+    wrap_list(&rows.collect::<Vec<_>>(), 4, 4)
+}
+
+fn variant_context(plan: &NetworkPlan, optional: &OptionalColumns) -> VariantContext {
     let gpu = plan.gpu;
     let units = plan.units.iter();
     let min_arch = units.map(|unit| unit.variant().min_arch.sm).max();
@@ -287,13 +335,22 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
         own("layers"),
         own("layers_size"),
     ];
-    if has_slots {
+    if optional.slots {
         row.extend(match slots.is_empty() {
             true => ["nullptr".to_owned(), "0".to_owned()],
             false => [own("slots"), own("slots_size")],
         });
     }
+    let waits = waits_table(plan);
+    if optional.branches {
+        row.push(own("side_branches"));
+        row.extend(match waits.is_empty() {
+            true => ["nullptr".to_owned(), "0".to_owned()],
+            false => [own("waits"), own("waits_size")],
+        });
+    }
     row.push(format!("{}}}", own("launch")));
+    let awaited = awaited(plan);
     VariantContext {
         gpu: gpu.name,
         title: gpu_titles(&[gpu]),
@@ -305,14 +362,26 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
         layers: plan
             .layers
             .iter()
-            .map(|layer| layer_context(plan, layer, has_hwcn))
+            .enumerate()
+            .map(|(index, layer)| {
+                let event = awaited.binary_search(&index).ok();
+                layer_context(plan, layer, event, optional)
+            })
             .collect(),
+        side_branches: plan.branches() - 1,
+        waits,
         slots,
         row: wrap_list(&row, 4, 5),
     }
 }
 
-fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> NetworkLayerContext {
+/// `event` is the index of the event that is recorded after the layer.
+fn layer_context(
+    plan: &NetworkPlan,
+    layer: &LayerPlan,
+    event: Option<usize>,
+    optional: &OptionalColumns,
+) -> NetworkLayerContext {
     let y = &layer.y;
     let (output, start) = match y.memory {
         Memory::Arena { offset } => (None, offset / 4),
@@ -334,11 +403,15 @@ fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> Netwo
         y.shape.batch.to_string(),
         y.shape.image_len().to_string(),
     ];
-    if has_hwcn {
+    if optional.hwcn {
         row.push(match y.layout {
             Layout::Nchw => "0".to_owned(),
             Layout::Hwcn => y.shape.c.to_string(),
         });
+    }
+    if optional.branches {
+        row.push(layer.branch.to_string());
+        row.push(event.map_or_else(|| "-1".to_owned(), |event| event.to_string()));
     }
     if let Some(last) = row.last_mut() {
         last.push('}');

@@ -5,8 +5,8 @@ use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
-    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedTensor,
-    PlannedUnit,
+    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, MergedOutput, NetworkPlan,
+    PlannedTensor, PlannedUnit,
 };
 use crate::scheme::{TileField, scheme};
 use serde::Serialize;
@@ -109,6 +109,12 @@ struct LayerJson<'a> {
     bytes: u64,
     workspace_bytes: u64,
     steps: Vec<StepJson<'a>>,
+    /// The branch, if it is not the caller's stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branch: Option<usize>,
+    /// Indices of layers of other branches that it waits for.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    waits: &'a [usize],
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryJson<'a>>,
 }
@@ -147,6 +153,9 @@ struct MemoryJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     residual: Option<&'a Location>,
     y: &'a Location,
+    /// Outputs of merged convolutions, which follow `y` in each image.
+    #[serde(skip_serializing_if = "<[MergedOutput]>::is_empty")]
+    merged: &'a [MergedOutput],
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
@@ -207,6 +216,8 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
             .iter()
             .map(|layer| LayerJson {
                 output_op: Some(&layer.output_op),
+                branch: Some(layer.branch).filter(|&branch| branch > 0),
+                waits: &layer.waits,
                 memory: Some(memory(layer)),
                 ..layer_json(&layer.name, &plan.units[layer.unit], plan.gpu)
             })
@@ -263,6 +274,8 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         bytes: unit.problem.bytes(),
         workspace_bytes: variant.workspace_bytes,
         steps: steps(unit, gpu),
+        branch: None,
+        waits: &[],
         memory: None,
     }
 }
@@ -308,6 +321,7 @@ fn memory(layer: &LayerPlan) -> MemoryJson<'_> {
         x: &layer.x,
         residual: layer.residual.as_ref(),
         y: &layer.y,
+        merged: &layer.merged,
         workspace: layer.workspace,
         weights: layer.slots.first().copied(),
     }

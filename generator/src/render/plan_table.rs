@@ -36,8 +36,12 @@ pub fn network_table(plan: &NetworkPlan) -> String {
         .iter()
         .map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
     let ops: Vec<_> = ops.collect();
+    let branches = match plan.branches() {
+        1 => String::new(),
+        several => format!(" in {several} branches"),
+    };
     format!(
-        "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}\nthe network as a whole: {:.2} us predicted\n",
+        "{}: {} -> {}, {}\n{}{branches}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}\nthe network as a whole: {:.2} us predicted\n",
         plan.name,
         plan.input_shapes(),
         plan.output_shapes(),

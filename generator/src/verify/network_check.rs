@@ -32,6 +32,23 @@ pub struct NetworkCheck {
     pub outputs: Vec<Vec<f32>>,
 }
 
+impl NetworkCheck {
+    /// Adds the deviation of an op's output, and a failure if it exceeds the tolerance. Returns whether it does not.
+    fn add(&mut self, layer: &str, output_op: &str, deviation: Deviation, tolerance: f64) -> bool {
+        let is_accurate = deviation.relative <= tolerance;
+        let (layer, output_op) = (layer.to_owned(), output_op.to_owned());
+        if !is_accurate {
+            let failure = CheckFailure::Inaccurate {
+                deviation: deviation.clone(),
+                tolerance,
+            };
+            self.failure = Some((layer.clone(), failure));
+        }
+        self.layers.push((layer, output_op, deviation));
+        is_accurate
+    }
+}
+
 /// Runs a planned network on given inputs and compares every value with the reference as soon as it is written.
 ///
 /// `packed` is the payload of the weight file, in floats.
@@ -98,7 +115,8 @@ fn check_network_layers(
         failure: None,
         outputs: Vec::new(),
     };
-    for layer in &plan.layers {
+    'layers: for layer in plan.late_order() {
+        let layer = &plan.layers[layer];
         let (packed, bias) = plan.parameter_offsets(layer);
         let bindings = Bindings {
             x: address(&layer.x),
@@ -112,24 +130,15 @@ fn check_network_layers(
             y_batch_stride: layer.y.batch_stride,
         };
         run_variant(device, plan.units[layer.unit].variant(), &bindings)?;
-        let Some(&op) = op_index.get(layer.output_op.as_str()) else {
-            continue;
-        };
-        let found = read_location(device, &layer.y, address(&layer.y))?;
-        let deviation = Deviation::between(layer.y.shape, &found, &expected[op]);
-        let accurate = deviation.relative <= tolerance;
-        check.layers.push((
-            layer.name.clone(),
-            layer.output_op.clone(),
-            deviation.clone(),
-        ));
-        if !accurate {
-            let failure = CheckFailure::Inaccurate {
-                deviation,
-                tolerance,
+        for (output_op, y) in layer.outputs() {
+            let Some(&op) = op_index.get(output_op) else {
+                continue;
             };
-            check.failure = Some((layer.name.clone(), failure));
-            break;
+            let found = read_location(device, y, address(y))?;
+            let deviation = Deviation::between(y.shape, &found, &expected[op]);
+            if !check.add(&layer.name, output_op, deviation, tolerance) {
+                break 'layers;
+            }
         }
     }
     for guarded in input_buffers.iter().chain([&arena]).chain(&outputs) {

@@ -57,6 +57,7 @@ pub fn files() -> Files {
 pub fn all_outputs_are_written(built: &Built) {
     let network = pyramid();
     let plan = plan(&network);
+    assert!(plan.branches() > 1, "the driver runs branches");
     let recipes = recipes(&network, &plan);
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();

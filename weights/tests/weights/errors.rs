@@ -239,6 +239,35 @@ fn recipes_that_contradict_themselves_are_refused() {
         &factor([1, 2], Core),
         "the Core factor of `t` has shape [2, 1, 1, 1]",
     );
+    let merged = |change: fn(&mut SlotRecipe), outputs| {
+        move |r: &mut SlotRecipe| {
+            let mut layer = SlotRecipe {
+                prologue: None,
+                ..r.clone()
+            };
+            layer.slot.name = "m".to_owned();
+            layer.slot.layout.source[0] = outputs;
+            change(&mut layer);
+            *r = SlotRecipe {
+                slot: r.slot.clone(),
+                ..layer.clone()
+            };
+            (r.bias, r.fold, r.prologue) = (None, Vec::new(), None);
+            r.weight = Some(WeightSource::Merged(vec![layer]));
+        }
+    };
+    check(
+        &merged(|_| {}, 1),
+        "its layers have 1 output channels, its layout's source [2, ",
+    );
+    check(
+        &merged(|layer| layer.slot.layout.source[3] = 5, 2),
+        "`m` has shape [2, ",
+    );
+    check(
+        &merged(|layer| layer.prologue = Some(batch_norm("bn1", 3)), 2),
+        "`m` has a prologue of its own",
+    );
     let low_rank = |filter: [u32; 2], rank, role| {
         move |r: &mut SlotRecipe| {
             let mut layer = low_rank_layer("t", [2, 3], rank);

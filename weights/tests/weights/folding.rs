@@ -1,6 +1,6 @@
 //! A folded convolution gives the same result as the convolution and the layers after it.
 
-use tdc_weights::{ScaleShiftSource, SlotRecipe, resolve};
+use tdc_weights::{Checkpoint, ScaleShiftSource, SlotRecipe, WeightSource, resolve};
 
 use crate::fixtures::{Tensors, batch_norm, conv, noise};
 use crate::reference::{self, Image, Window, relative_error, widen};
@@ -141,6 +141,74 @@ fn values_are_rounded_once() {
     let values = resolve(&[recipe], &tensors.checkpoint()).unwrap().values;
     assert_eq!(values[0].weight, [(3.0 * nearly_one) as f32]);
     assert_ne!(values[0].weight, [3.0]);
+}
+
+/// Layers of one slot: with a bias, with a BatchNorm, with neither. Their values are those of separate slots.
+#[test]
+fn merged_layers_follow_each_other() {
+    let tensors = Tensors::default()
+        .noise("a.weight", &[2, 3, 1, 1])
+        .noise("a.bias", &[2])
+        .noise("b.weight", &[5, 3, 1, 1])
+        .batch_norm("bn", 5)
+        .noise("c.weight", &[1, 3, 1, 1])
+        .batch_norm("before", 3);
+    let mut a = conv("a", [2, 3, 1, 1]);
+    a.bias = Some("a.bias".to_owned());
+    let mut b = conv("b", [5, 3, 1, 1]);
+    b.fold = vec![batch_norm("bn", 5)];
+    let mut c = conv("c", [1, 3, 1, 1]);
+    c.slot.bias_len = 0;
+    let layers = vec![a, b, c];
+    let mut merged = conv("b+a+c", [8, 3, 1, 1]);
+    merged.weight = Some(WeightSource::Merged(layers.clone()));
+    merged.slot.layout = merged.slot.layout.with_prologue(3);
+    merged.prologue = Some(batch_norm("before", 3));
+
+    let checkpoint = tensors.checkpoint();
+    let separate = resolve(&layers, &checkpoint).unwrap().values;
+    let resolved = resolve(std::slice::from_ref(&merged), &checkpoint).unwrap();
+    assert_eq!(resolved.unused, Vec::<String>::new());
+    let values = &resolved.values[0];
+    let weights: Vec<f32> = separate.iter().flat_map(|v| v.weight.clone()).collect();
+    assert_eq!(values.weight, weights);
+    assert_eq!(
+        values.bias[..7],
+        [&separate[0].bias[..], &separate[1].bias].concat()
+    );
+    assert_eq!(values.bias[7..], [0.0]);
+    assert_eq!(values.scale.len(), 3);
+
+    // Random tensors have the names and values that they have for separate slots.
+    let random = Checkpoint::random(std::slice::from_ref(&merged), 7);
+    let found = resolve(&layers, &random).unwrap().values;
+    assert_eq!(
+        found,
+        resolve(&layers, &Checkpoint::random(&layers, 7))
+            .unwrap()
+            .values
+    );
+    let mut names: Vec<_> = ["weight", "bias", "running_mean", "running_var"]
+        .iter()
+        .flat_map(|part| [format!("bn.{part}"), format!("before.{part}")])
+        .chain(["a.weight", "a.bias", "b.weight", "c.weight"].map(str::to_owned))
+        .collect();
+    names.sort();
+    assert!(
+        names
+            .iter()
+            .all(|name| random.tensor(name).unwrap().is_ok())
+    );
+
+    // An error names the layer.
+    let missing = Tensors::default().noise("a.weight", &[2, 3, 1, 1]);
+    let errors = resolve(&[merged], &missing.checkpoint())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        errors.contains("`b.weight`") && errors.contains("`b`"),
+        "{errors}"
+    );
 }
 
 #[test]

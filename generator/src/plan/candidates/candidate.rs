@@ -10,8 +10,8 @@ pub struct Candidate {
     pub task: Task,
     /// Indices of the graph's tasks that it computes, ascending.
     pub covers: Vec<usize>,
-    /// A value that the candidate writes in addition to [`Task::y`]. It is stored after `y` in each image.
-    pub second_output: Option<ValueId>,
+    /// The values that the candidate writes in addition to [`Task::y`]. They are stored after `y` in each image, in this order.
+    pub other_outputs: Vec<ValueId>,
     /// Index of a candidate that computes less and is assumed to take no more time.
     pub extends: Option<usize>,
 }
@@ -22,7 +22,7 @@ impl Candidate {
         Self {
             task,
             covers: covers.collect(),
-            second_output: None,
+            other_outputs: Vec::new(),
             extends: None,
         }
     }
@@ -36,7 +36,11 @@ impl Candidate {
     /// The values that it writes, with the format.
     pub fn writes(&self) -> impl Iterator<Item = (ValueId, Format)> {
         let format = self.task.output_format();
-        let values = std::iter::once(self.task.y).chain(self.second_output);
-        values.map(move |value| (value, format))
+        self.outputs().map(move |value| (value, format))
+    }
+
+    /// The values that it writes, in the order in which they are stored.
+    pub(in crate::plan) fn outputs(&self) -> impl Iterator<Item = ValueId> {
+        std::iter::once(self.task.y).chain(self.other_outputs.iter().copied())
     }
 }

@@ -21,7 +21,10 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
             covers.push(fusion.next_first);
             let next_output = graph.tasks[fusion.next_first].y;
             candidates.push(Candidate {
-                second_output: Some(next_output).filter(|output| *output != task.y),
+                other_outputs: match next_output == task.y {
+                    true => Vec::new(),
+                    false => vec![next_output],
+                },
                 task,
                 covers,
                 extends,
@@ -188,7 +191,10 @@ mod tests {
             Problem::Tucker(TuckerProblem {
                 next: Some(next), ..
             }) => {
-                assert_eq!(candidate.second_output.is_some(), next.stores_layer_output);
+                assert_eq!(
+                    candidate.other_outputs.len(),
+                    usize::from(next.stores_layer_output)
+                );
                 (candidate.task.name.clone(), next.stores_layer_output)
             }
             other => panic!("{other:?}"),
@@ -244,7 +250,7 @@ mod tests {
         assert_eq!(extended(core_last), "a.core_last");
         // The layer's output is read by others too, so both outputs are written.
         assert_eq!(graph.values[whole.task.y.0].name, "a");
-        assert_eq!(whole.second_output, Some(graph.tasks[3].y));
+        assert_eq!(whole.other_outputs, [graph.tasks[3].y]);
         // An output that no other task reads is not written.
         let next_only = named("b.core_last+c.first").unwrap();
         assert_eq!(next_only.task.y, graph.tasks[6].y);
