@@ -27,7 +27,7 @@ use crate::ir::{Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
 use clock::Clock;
 use form::{form_of, weight_bytes};
-use layer_times::{LayerTimes, d1s};
+use layer_times::LayerTimes;
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -327,11 +327,14 @@ impl<'a> Compression<'a> {
 fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> search::Problem {
     let layers = structure.layers.iter().map(|layer| {
         let problem = &layer.contexts[0].problem;
-        let d1s = d1s(&layer.forms);
+        let d1s = problem.d1s(&layer.forms);
         let forms = layer.forms.iter().map(|&form| search::Form {
-            d1: match form {
-                Form::Tucker([d1, _]) => d1s.binary_search(&d1).ok(),
-                Form::Dense | Form::LowRank(_) => None,
+            kind: match (form, problem.d1(form)) {
+                (Form::Tucker(_), Some(d1)) => {
+                    search::Kind::First(d1s.partition_point(|&d| d < d1))
+                }
+                (Form::Tucker(_), None) => search::Kind::NoFirst,
+                (Form::Dense | Form::LowRank(_), _) => search::Kind::Other,
             },
             loss: loss_units(losses, layer.op, form),
             flops: problem.flops(form),

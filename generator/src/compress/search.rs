@@ -65,11 +65,21 @@ impl Cost {
     }
 }
 
+/// What other layers must know of a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Not a Tucker layer.
+    Other,
+    /// A Tucker layer without a first factor.
+    NoFirst,
+    /// A Tucker layer with a first factor; index of its D1 among those of the layer.
+    First(usize),
+}
+
 /// A form of a layer, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
-    /// For a Tucker layer: index of its D1 among those of the layer.
-    pub d1: Option<usize>,
+    pub kind: Kind,
     pub loss: u64,
     pub flops: u64,
     pub weight_bytes: u64,
@@ -92,7 +102,7 @@ pub(super) struct Layer {
     /// The group whose choices decide what the layer computes besides its own weights.
     pub group: Option<usize>,
     /// For each choice of the group (one without a group): the first factors that can be fused, in the order in which they run. Only the
-    /// first one whose layer is a Tucker layer can be.
+    /// first one of those that their layers have can be.
     pub exits: Vec<Vec<Exit>>,
 }
 

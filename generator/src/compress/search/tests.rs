@@ -64,16 +64,20 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
     };
     for _ in 0..count {
         let d1s = random.below(3);
+        let has_no_first = random.below(2) == 0;
         let mut forms = Vec::new();
-        let mut form = |d1| Form {
-            d1,
+        let mut form = |kind| Form {
+            kind,
             loss: random.below(12) as u64,
             flops: random.below(7) as u64,
             weight_bytes: random.below(5) as u64,
         };
-        forms.push(form(None));
+        forms.push(form(Kind::Other));
         for d1 in 0..d1s {
-            forms.push(form(Some(d1)));
+            forms.push(form(Kind::First(d1)));
+        }
+        if has_no_first {
+            forms.push(form(Kind::NoFirst));
         }
         if random.below(3) == 0 && d1s > 0 {
             forms.remove(0);
@@ -86,7 +90,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
     }
     // A layer that has both kinds of forms may be in a group, with another layer behind or before it.
     let has_both = |layer: &Layer| {
-        let mut kinds = layer.forms.iter().map(|form| form.d1.is_some());
+        let mut kinds = layer.forms.iter().map(|form| form.kind != Kind::Other);
         let first = kinds.next();
         kinds.any(|kind| Some(kind) != first)
     };
@@ -139,7 +143,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                         }
                     };
                     add(None, random);
-                    if of_form.d1.is_some() {
+                    if of_form.kind != Kind::Other {
                         for (index, exit) in exits.iter().enumerate() {
                             for d1 in 0..problem.layers[exit.layer].d1s {
                                 add(Some((index, d1)), random);
@@ -161,7 +165,9 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
     let mut best = None;
     let mut forms = vec![0; count];
     loop {
-        let is_tucker = |layer: usize| problem.layers[layer].forms[forms[layer]].d1.is_some();
+        let kind = |layer: usize| problem.layers[layer].forms[forms[layer]].kind;
+        let is_tucker = |layer: usize| kind(layer) != Kind::Other;
+        let has_first = |layer: usize| matches!(kind(layer), Kind::First(_));
         let choice = |layer: usize| {
             problem.layers[layer].group.map_or(0, |group| {
                 let members = problem.groups[group].layers.iter().enumerate();
@@ -171,11 +177,11 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
                     .sum()
             })
         };
-        // For each layer: no exit, or the first of its exits whose layer is a Tucker layer.
+        // For each layer: no exit, or the first of its exits whose layer has a first factor.
         let possible: Vec<Option<usize>> = (0..count)
             .map(|layer| {
                 let exits = &problem.layers[layer].exits[choice(layer)];
-                let first = exits.iter().position(|exit| is_tucker(exit.layer));
+                let first = exits.iter().position(|exit| has_first(exit.layer));
                 first.filter(|_| is_tucker(layer))
             })
             .collect();
@@ -197,9 +203,9 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
                     form: forms[layer],
                     entered: (0..count)
                         .any(|other| target(other).is_some_and(|(_, target)| target == layer)),
-                    exit: target(layer).map(|(exit, target)| {
-                        let d1 = problem.layers[target].forms[forms[target]].d1;
-                        (exit, d1.unwrap())
+                    exit: target(layer).map(|(exit, target)| match kind(target) {
+                        Kind::First(d1) => (exit, d1),
+                        other => panic!("{other:?}"),
                     }),
                 };
                 match table.times.get(&work) {
