@@ -7,6 +7,7 @@
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.
 //! 3. `layer_times` predicts the times, on demand.
 //! 4. `search` finds the forms.
+//! 5. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
@@ -17,10 +18,12 @@ mod method;
 pub mod report;
 mod search;
 mod structure;
+mod tune;
 
 pub use eligible::{Decomposition, Ineligible, Scope};
 pub use form::{Form, has_ranks, incomparable, with_forms};
 pub use method::Method;
+pub use tune::{TuneError, Tuning};
 
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Problem};
@@ -201,7 +204,7 @@ impl<'a> Compression<'a> {
     /// # Errors
     /// One for each layer that cannot be planned.
     pub fn evaluated(&self, network: &Network) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated_by(&mut Planner::new(self.clock.gpu()), network)
+        self.evaluated_by(&mut self.clock.planner(), network)
     }
 
     /// The same with a planner that remembers times.
@@ -311,7 +314,7 @@ impl<'a> Compression<'a> {
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
         let network = with_forms(&self.network, forms.iter().copied());
-        let planned = NetworkTime::predict(&network, Planner::new(self.clock.gpu()));
+        let planned = NetworkTime::predict(&network, self.clock.planner());
         let ns = planned.map_or(solution.cost.ns, |time| time.ns());
         Choice {
             forms,

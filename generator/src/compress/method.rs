@@ -42,7 +42,7 @@ impl Compression<'_> {
         reduction: f64,
         theta: f64,
     ) -> Result<Choice, Vec<PlanError>> {
-        let mut planner = Planner::new(self.clock.gpu());
+        let mut planner = self.clock.planner();
         self.at_reduction_by(&mut planner, method, reduction, theta)
     }
 
@@ -75,7 +75,7 @@ impl Compression<'_> {
         if method == Method::Optimal {
             return self.choose(limits);
         }
-        let mut planner = Planner::new(self.clock.gpu());
+        let mut planner = self.clock.planner();
         let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;

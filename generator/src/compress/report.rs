@@ -8,7 +8,7 @@ pub use page::page;
 use super::form::{LayerProblem, form_of};
 use super::{Choice, Compression, Form, Ineligible, Method};
 use crate::ir::{Network, OpId};
-use crate::plan::{NetworkTime, PlanError, Planner};
+use crate::plan::{NetworkTime, PlanError};
 use serde::Serialize;
 
 /// What was chosen, and what else could have been.
@@ -92,8 +92,12 @@ pub struct LayerReport {
     pub form: String,
     /// Time of its launches in the dense network, microseconds.
     pub dense_us: f64,
+    /// Where it comes from.
+    pub dense_source: TimeSource,
     /// Time of its launches in the chosen network; those that compute the next layer's first factor too are counted here.
     pub us: f64,
+    /// Where it comes from.
+    pub source: TimeSource,
     /// Operations of the dense layer, and of the chosen form.
     pub flops: [u64; 2],
     /// Loss of the chosen form.
@@ -102,6 +106,16 @@ pub struct LayerReport {
     pub compared: Vec<String>,
     /// Why it is dense; `None` if it is not.
     pub why_dense: Option<String>,
+}
+
+/// Where the time of a layer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeSource {
+    /// All its launches were measured.
+    Measured,
+    /// By the cost model, corrected by measured launches if there are any.
+    Predicted,
 }
 
 /// Another config of the network.
@@ -171,13 +185,20 @@ impl Compression<'_> {
         choice: &Choice,
         compared: &[Compared],
     ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
-        let planner = || Planner::new(self.clock.gpu());
+        let planner = || self.clock.planner();
         let chosen = super::with_forms(&self.network, choice.forms.iter().copied());
         let dense_time = NetworkTime::predict(&self.network, planner())?;
         let time = NetworkTime::predict(&chosen, planner())?;
         let us = |time: &NetworkTime, op: OpId| {
             let steps = time.steps.iter().filter(|step| step.layer == Some(op));
             steps.map(|step| step.ns as f64 / 1e3).sum::<f64>()
+        };
+        let source = |time: &NetworkTime, op: OpId| {
+            let mut steps = time.steps.iter().filter(|step| step.layer == Some(op));
+            match steps.all(|step| self.clock.is_measured(&step.problem)) {
+                true => TimeSource::Measured,
+                false => TimeSource::Predicted,
+            }
         };
         let mut reports = Vec::new();
         for op in (0..self.network.ops.len()).map(OpId) {
@@ -193,7 +214,9 @@ impl Compression<'_> {
                 weight: weight_of(&problem),
                 form: form_text(&chosen, op),
                 dense_us,
+                dense_source: source(&dense_time, op),
                 us: us(&time, op),
+                source: source(&time, op),
                 flops: [Form::Dense, form].map(|form| problem.flops(form)),
                 loss: super::loss_units(self.losses, op, form) as f64 * super::LOSS_UNIT,
                 compared: compared
@@ -225,7 +248,7 @@ impl Compression<'_> {
     }
 
     /// The fastest form of a layer other than dense, in launches of its own, and its time.
-    fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
+    pub(super) fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
         let mut layers = self.structure.layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
         let problem = &layer.contexts.last()?.problem;

@@ -5,11 +5,14 @@ use crate::config::{Source, load};
 use crate::failure::Failure;
 use crate::inputs::{in_file, reject_overwriting};
 use crate::output::{note, print};
+use crate::tuned_launches::TunedLaunches;
+use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
 use tdc_generator::compress::report::{Compared, Found, Report, page};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Scope, has_ranks, incomparable, with_forms,
+    Budget, Choice, Compression, Form, Limit, Method, Scope, TuneError, has_ranks, incomparable,
+    with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -39,6 +42,12 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
+    if args.tune && (budgets.is_empty() || args.method != Method::Optimal) {
+        return Err(Failure::Input(
+            "--tune measures the choice of the exact search within a budget; give a budget, such as --latency-us, and no other --method"
+                .to_owned(),
+        ));
+    }
     let gpu = gpu(args)?;
     let (network, source) = network(args, &args.config)?;
     check_names(args, &network)?;
@@ -53,8 +62,19 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         losses,
         gpu,
     };
-    let files = run.files(&budgets)?;
+    let mut launches = match args.tune {
+        true => {
+            let session = TuningSession::open(args.device, args.table.clone())?;
+            Some(TunedLaunches::new(session, gpu)?)
+        }
+        false => None,
+    };
+    let files = run.files(&budgets, launches.as_mut())?;
     let mut written: Vec<(&Path, &[u8])> = Vec::new();
+    let table = launches.as_ref().map(TunedLaunches::table);
+    if let Some((path, table)) = &table {
+        written.push((path, table.as_bytes()));
+    }
     if let (Some(path), Some(config)) = (&args.out, &files.config) {
         written.push((path, config.as_bytes()));
     }
@@ -90,7 +110,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn files(&self, budgets: &[Budget]) -> Result<Files, Failure> {
+    fn files(
+        &self,
+        budgets: &[Budget],
+        launches: Option<&mut TunedLaunches>,
+    ) -> Result<Files, Failure> {
         let args = self.args;
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
         let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
@@ -98,6 +122,11 @@ impl Run<'_> {
         let compression =
             Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
         let mut compression = compression.map_err(planned)?;
+        let is_tuned = launches.is_some();
+        let tuned = match launches {
+            Some(launches) => Some(self.tuned(&mut compression, budgets, launches)?),
+            None => None,
+        };
         let dense = compression.dense_choice().map_err(planned)?;
         print(format_args!("dense: {dense}\n"))?;
         let ops = self.network.ops.len();
@@ -117,9 +146,10 @@ impl Run<'_> {
         }
         let compared = self.evaluated(&compression)?;
         let limits = compression.limits(budgets, &dense);
-        let chosen = match limits.is_empty() {
-            true => None,
-            false => {
+        let chosen = match tuned {
+            Some(choice) => Some(choice),
+            None if limits.is_empty() => None,
+            None => {
                 note("searching");
                 let choice = compression.by_method(args.method, args.theta, &limits);
                 Some(choice.map_err(Failure::input)?)
@@ -152,7 +182,12 @@ impl Run<'_> {
                     network: self.network.name.clone(),
                     gpu: self.gpu.name,
                     input: self.network.input().to_string(),
-                    times: "predicted by the cost model, for the network as a whole",
+                    times: match is_tuned {
+                        true => {
+                            "measured, or predicted by the cost model and corrected by measured launches, for the network as a whole"
+                        }
+                        false => "predicted by the cost model, for the network as a whole",
+                    },
                     criterion: self.losses.criterion().to_owned(),
                     weights: self.losses_name(),
                     step: args.step.get(),
@@ -165,6 +200,26 @@ impl Run<'_> {
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
+    }
+
+    /// The choice by measured times.
+    fn tuned(
+        &self,
+        compression: &mut Compression,
+        budgets: &[Budget],
+        launches: &mut TunedLaunches,
+    ) -> Result<Choice, Failure> {
+        note("searching");
+        let choice = compression.tuned(
+            budgets,
+            |problems| launches.measure(problems),
+            |tuning| note(format_args!("{tuning}")),
+        );
+        choice.map_err(|error| match error {
+            TuneError::Compress(error) => Failure::input(error),
+            TuneError::Plan(errors) => Failure::in_file(&self.args.config, &errors),
+            TuneError::Measure(failure) => failure,
+        })
     }
 
     /// The other configs, printed.
@@ -207,11 +262,15 @@ impl Run<'_> {
     fn config(&self, compression: &Compression, choice: &Choice) -> String {
         let network = with_forms(compression.dense(), choice.forms.iter().copied());
         format!(
-            "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# Predicted: {choice}.\n{}",
+            "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# {}: {choice}.\n{}",
             self.network.name,
             self.gpu.name,
             self.losses.criterion(),
             self.losses_name(),
+            match self.args.tune {
+                true => "By measured launches",
+                false => "Predicted",
+            },
             yaml::network_text(&network)
         )
     }
