@@ -1,14 +1,101 @@
 //! The times of a network's layers in each of their forms.
+//!
+//! For several GPUs or batches, [`LayerTimes`] adds the times of all, each with a weight.
 
 use super::clock::Clock;
 use super::form::{Form, LayerProblem};
-use super::search::{TimeBound, Times, Work};
+use super::search::{self, TimeBound, Times};
 use super::structure::{Context, Layer, Structure};
 use crate::ir::{ConvProblem, FusedTucker, NextFactor, Problem, TuckerProblem};
 use tdc_runtime::FactorRole;
 
-/// The predicted times of a [`Structure`].
+/// What a launch, or several, of a layer compute on one target; see [`search::Work`].
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    layer: usize,
+    choice: usize,
+    form: usize,
+    entered: bool,
+    /// Index of the exit, and of the D1 of the layer there.
+    exit: Option<(usize, usize)>,
+}
+
+impl Work {
+    fn on(work: search::Work, target: usize) -> Self {
+        let fusion = work.exit.filter(|fusion| fusion.targets.contains(target));
+        Self {
+            layer: work.layer,
+            choice: work.choice,
+            form: work.form,
+            entered: work.entered.contains(target),
+            exit: fusion.map(|fusion| (fusion.exit, fusion.d1)),
+        }
+    }
+}
+
+/// The weighted sums of the times of all targets.
 pub(super) struct LayerTimes<'a> {
+    targets: Vec<(TargetTimes<'a>, f64)>,
+}
+
+impl<'a> LayerTimes<'a> {
+    /// With structure, clock and weight of each target.
+    pub(super) fn new(
+        targets: impl IntoIterator<Item = (&'a Structure, &'a mut Clock, f64)>,
+    ) -> Self {
+        let targets = targets.into_iter();
+        Self {
+            targets: targets
+                .map(|(structure, clock, weight)| (TargetTimes::new(structure, clock), weight))
+                .collect(),
+        }
+    }
+
+    fn sum(&self, time: impl Fn(usize, &TargetTimes) -> TimeBound) -> TimeBound {
+        let mut sum = TimeBound {
+            ns: 0,
+            is_exact: true,
+        };
+        for (target, (times, weight)) in self.targets.iter().enumerate() {
+            let bound = time(target, times);
+            if bound == TimeBound::NEVER {
+                return bound;
+            }
+            sum.ns = sum.ns.saturating_add(weighted(bound.ns, *weight));
+            sum.is_exact &= bound.is_exact;
+        }
+        sum
+    }
+}
+
+/// A time with the weight of its target, rounded.
+fn weighted(ns: u32, weight: f64) -> u32 {
+    (f64::from(ns) * weight).round() as u32
+}
+
+impl Times for LayerTimes<'_> {
+    fn bound(&self, work: search::Work) -> TimeBound {
+        self.sum(|target, times| times.bound(Work::on(work, target)))
+    }
+
+    fn least_ns(&self, work: search::Work) -> u32 {
+        let least = |target: usize, times: &TargetTimes| TimeBound {
+            ns: times.least_ns(Work::on(work, target)),
+            is_exact: false,
+        };
+        self.sum(least).ns
+    }
+
+    fn refine(&mut self, work: &[search::Work]) {
+        for (target, (times, _)) in self.targets.iter_mut().enumerate() {
+            let work: Vec<Work> = work.iter().map(|&work| Work::on(work, target)).collect();
+            times.refine(&work);
+        }
+    }
+}
+
+/// The predicted times of a [`Structure`] on one target.
+struct TargetTimes<'a> {
     structure: &'a Structure,
     clock: &'a mut Clock,
     /// For each layer, for each of its contexts.
@@ -78,9 +165,9 @@ impl TuckerProblems {
     }
 }
 
-impl<'a> LayerTimes<'a> {
+impl<'a> TargetTimes<'a> {
     /// With the times of all forms without exits.
-    pub(super) fn new(structure: &'a Structure, clock: &'a mut Clock) -> Self {
+    fn new(structure: &'a Structure, clock: &'a mut Clock) -> Self {
         clock.evaluate(structure.layers.iter().flat_map(|layer| {
             let contexts = layer.contexts.iter();
             contexts.flat_map(move |context| plain_problems(layer, context))
@@ -257,7 +344,7 @@ fn bound(ns: Option<u32>, is_exact: bool) -> TimeBound {
     ns.map_or(TimeBound::NEVER, |ns| TimeBound { ns, is_exact })
 }
 
-impl Times for LayerTimes<'_> {
+impl TargetTimes<'_> {
     fn bound(&self, work: Work) -> TimeBound {
         let table = &self.tables[work.layer][work.choice];
         let entered = usize::from(work.entered);

@@ -8,7 +8,7 @@ use super::search_problem;
 use super::structure::Structure;
 use super::{Budget, Choice, CompressError, Compression, Form};
 use crate::ir::{Network, OpId, Problem};
-use crate::plan::{Correction, NetworkTime, PlanError, Planner};
+use crate::plan::{Correction, NetworkTime, PlanError, Planner, TaskGraph};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -52,9 +52,11 @@ impl Compression<'_> {
     /// The forms of least loss within the budgets, or with a limit of the loss those of least time, by measured times of the launches.
     ///
     /// `measure` returns the time of each launch when it is repeated, in microseconds, with the tile that the cost model chooses; `None` for
-    /// one that cannot be measured, whose prediction then counts. It is called until all launches of the solution, of the dense network
+    /// one that cannot be measured, whose prediction then counts. It is called until all launches of the solution, its separate factors, and the launches of the dense network
     /// and of the solution's neighbours are measured. A neighbour has another form in one layer: the next ranks of the grid,
     /// dense, or for a dense layer the form that is fastest alone.
+    ///
+    /// Only the first target is measured: of several, the others keep their predicted times.
     ///
     /// # Errors
     /// [`TuneError`].
@@ -65,7 +67,7 @@ impl Compression<'_> {
         mut progress: impl FnMut(&Tuning),
     ) -> Result<Choice, TuneError<E>> {
         // Without corrections: the predicted times that measured ones are compared with.
-        let mut planner = Planner::new(self.clock.gpu());
+        let mut planner = Planner::new(self.first().clock.gpu());
         let mut asked: HashSet<Problem> = HashSet::new();
         let mut measured: Vec<(Problem, f64, f64)> = Vec::new();
         for round in 1.. {
@@ -98,40 +100,44 @@ impl Compression<'_> {
 
     /// Corrects all times.
     fn correct(&mut self, correction: Correction) -> Result<(), Vec<PlanError>> {
-        self.clock.correct(correction);
-        let layers = self.structure.layers.iter();
-        let forms = layers
-            .map(|layer| (layer.op, layer.forms.clone()))
-            .collect();
-        let mut planner = self.clock.planner();
-        self.structure = Structure::new(&self.network, &forms, &mut planner)?;
-        self.problem = search_problem(&self.network, &self.structure, self.losses);
+        let target = &mut self.targets[0];
+        target.clock.correct(correction);
+        let layers = target.structure.layers.iter();
+        let forms = layers.map(|layer| (layer.op, layer.forms.clone()));
+        let forms = forms.collect();
+        let mut planner = target.clock.planner();
+        target.structure = Structure::new(&target.network, &forms, &mut planner)?;
+        self.problem = search_problem(&self.targets, self.losses);
         Ok(())
     }
 
     /// The launches of a choice, of the dense network, and of the choice's neighbours.
     fn launches_around(&self, choice: &Choice) -> Result<Vec<Problem>, Vec<PlanError>> {
-        let mut planner = self.clock.planner();
+        let mut planner = self.first().clock.planner();
         let mut launches = Vec::new();
         let mut add = |network: &Network| -> Result<(), Vec<PlanError>> {
             let time = NetworkTime::of_network(&mut planner, network)?;
             launches.extend(time.steps.into_iter().map(|step| step.problem));
             Ok(())
         };
-        let chosen = with_forms(&self.network, choice.forms.iter().copied());
+        let chosen = with_forms(&self.first().network, choice.forms.iter().copied());
         add(&chosen)?;
-        add(&self.network)?;
+        // The planner compares measured times only for layers all of whose separate factors are measured.
+        let separate = TaskGraph::new(&chosen).tasks.into_iter();
+        let separate: Vec<Problem> = separate.map(|task| task.problem).collect();
+        add(&self.first().network)?;
         for &(op, form) in &choice.forms {
             for neighbour in self.neighbours(op, form) {
                 add(&with_forms(&chosen, [(op, neighbour)]))?;
             }
         }
+        launches.extend(separate);
         Ok(launches)
     }
 
     /// The forms next to one.
     fn neighbours(&self, op: OpId, form: Form) -> Vec<Form> {
-        let mut layers = self.structure.layers.iter();
+        let mut layers = self.first().structure.layers.iter();
         let Some(layer) = layers.find(|layer| layer.op == op) else {
             return Vec::new();
         };
@@ -272,6 +278,11 @@ mod tests {
         distinct.sort();
         distinct.dedup();
         assert_eq!(distinct.len(), asked.len(), "a launch is measured once");
+        // With its separate factors, so that the planner compares measured times.
+        let chosen = with_forms(&network(), choices[1].0.forms.iter().copied());
+        for task in TaskGraph::new(&chosen).tasks {
+            assert!(asked.contains(&task.problem.measured()), "{}", task.name);
+        }
         let [(predicted, predicted_us), (tuned, tuned_us)] = choices;
         assert_ne!(predicted.forms, tuned.forms);
         assert!(
@@ -289,7 +300,7 @@ mod tests {
             Problem::Tucker(_) => Some(4.0 * us),
             _ => Some(us),
         };
-        let ([(predicted, _), (tuned, tuned_us)], asked) = choices(slow, Limit::Loss(4.0));
+        let ([(predicted, _), (_, tuned_us)], asked) = choices(slow, Limit::Loss(4.0));
         let is_fused = |problem: &Problem| matches!(problem, Problem::Tucker(_));
         assert!(asked.iter().any(is_fused));
         assert!(predicted.forms.iter().any(|(_, form)| *form != Form::Dense));

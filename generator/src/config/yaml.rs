@@ -5,6 +5,7 @@
 //! line and column.
 
 mod activation;
+mod edit;
 pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;
@@ -17,6 +18,7 @@ mod write;
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy};
+pub use edit::with_ranks;
 use fields::{Fields, integers, list};
 use node::{Node, Value};
 use ops::RawOp;

@@ -349,18 +349,19 @@ pub struct CompressArgs {
     /// Points of the frontier of time and loss that a report, or a run without a budget, has
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub points: u32,
-    /// The GPU to choose for [default: h200]
-    #[arg(long, value_name = "NAME")]
-    pub gpu: Option<String>,
+    /// The GPUs to choose for: the mean of the times relative to the dense network counts [default: h200]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub gpu: Vec<String>,
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
     pub input: Option<TensorShape>,
+    /// The batch sizes to choose for, on each GPU [default: that of the config]
     #[arg(
         long,
-        help = help(Key::Batch),
-        value_name = value_name(Key::Batch),
+        value_name = "N,...",
+        value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..),
     )]
-    pub batch: Option<u32>,
+    pub batch: Vec<u32>,
     #[arg(
         long,
         help = help(Key::Precision),

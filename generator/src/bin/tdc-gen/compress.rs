@@ -9,10 +9,12 @@ use crate::tuned_launches::TunedLaunches;
 use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
-use tdc_generator::compress::report::{Compared, Found, Report, page};
+use tdc_generator::compress::report::{
+    Compared, Found, Report, TargetReport, page, target_reports,
+};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Method, Scope, TuneError, has_ranks, incomparable,
-    with_forms,
+    Budget, Choice, Compression, Form, Limit, MAX_TARGETS, Method, Scope, TuneError, has_ranks,
+    incomparable, with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -48,8 +50,9 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    let gpu = gpu(args)?;
+    let gpus = gpus(args)?;
     let (network, source) = network(args, &args.config)?;
+    let targets = targets(args, &gpus)?;
     check_names(args, &network)?;
     let compared = compared(args, &network)?;
     let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
@@ -60,12 +63,12 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         network,
         compared,
         losses,
-        gpu,
+        targets,
     };
     let mut launches = match args.tune {
         true => {
             let session = TuningSession::open(args.device, args.table.clone())?;
-            Some(TunedLaunches::new(session, gpu)?)
+            Some(TunedLaunches::new(session, gpus[0])?)
         }
         false => None,
     };
@@ -106,7 +109,19 @@ struct Run<'a> {
     /// Other configs of the network, each with its name.
     compared: Vec<(String, Network)>,
     losses: LossTable,
+    targets: Vec<Target>,
+}
+
+/// A GPU and a batch to choose for.
+struct Target {
+    network: Network,
     gpu: &'static Gpu,
+}
+
+impl Target {
+    fn name(&self) -> String {
+        format!("{}, batch {}", self.gpu.name, self.network.input().batch)
+    }
 }
 
 impl Run<'_> {
@@ -119,8 +134,11 @@ impl Run<'_> {
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
         let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
         let scope = scope(args);
-        let compression =
-            Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
+        let targets = self.targets.iter();
+        let targets: Vec<_> = targets
+            .map(|target| (&target.network, target.gpu))
+            .collect();
+        let compression = Compression::for_targets(&targets, &scope, args.keep_ranks, &losses);
         let mut compression = compression.map_err(planned)?;
         let is_tuned = launches.is_some();
         let tuned = match launches {
@@ -161,7 +179,20 @@ impl Run<'_> {
                 print(format_args!("  {name:<28} {form}\n"))?;
             }
             print(format_args!("chosen: {choice}\n"))?;
+            self.print_targets(choice, &dense)?;
         }
+        let lower_bound = compression.lower_bound();
+        let over_floor = lower_bound.distance(chosen.as_ref().unwrap_or(&dense));
+        print(format_args!(
+            "lower bounds: {:.2} us with any ranks of the grid, {:.2} us with any kernels; {} takes {over_floor:.2} times the latter\n",
+            lower_bound.fastest_us,
+            lower_bound.floor_us,
+            if chosen.is_some() {
+                "the choice"
+            } else {
+                "the dense network"
+            }
+        ))?;
         let frontier = match args.report.is_some() || chosen.is_none() {
             true => self.frontier(&mut compression, &dense)?,
             false => Vec::new(),
@@ -180,7 +211,7 @@ impl Run<'_> {
                 };
                 Some(self.report(Report {
                     network: self.network.name.clone(),
-                    gpu: self.gpu.name,
+                    gpu: self.target_names(),
                     input: self.network.input().to_string(),
                     times: match is_tuned {
                         true => {
@@ -193,6 +224,13 @@ impl Run<'_> {
                     step: args.step.get(),
                     compared: compared.iter().map(|other| other.name.clone()).collect(),
                     series: compression.series(found, args.theta),
+                    lower_bound,
+                    over_floor,
+                    targets: target_reports(
+                        self.targets.iter().map(Target::name),
+                        choice,
+                        &dense,
+                    ),
                     layers,
                 })?)
             }
@@ -200,6 +238,43 @@ impl Run<'_> {
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
+    }
+
+    /// The GPU, or with several targets all of them.
+    fn target_names(&self) -> String {
+        match &self.targets[..] {
+            [target] => target.gpu.name.to_owned(),
+            targets => targets
+                .iter()
+                .map(Target::name)
+                .collect::<Vec<_>>()
+                .join("; "),
+        }
+    }
+
+    /// The times of several targets, with the mean and the worst.
+    fn print_targets(&self, choice: &Choice, dense: &Choice) -> Result<(), Failure> {
+        let targets = target_reports(self.targets.iter().map(Target::name), choice, dense);
+        let relative = |target: &TargetReport| target.us / target.dense_us;
+        let worst = targets
+            .iter()
+            .max_by(|a, b| relative(a).total_cmp(&relative(b)));
+        let Some(worst) = worst.filter(|_| targets.len() > 1) else {
+            return Ok(());
+        };
+        for target in &targets {
+            let TargetReport { name, us, .. } = target;
+            let relative = relative(target);
+            print(format_args!(
+                "  {name}: {us:.2} us, {relative:.3} of dense\n"
+            ))?;
+        }
+        let mean = targets.iter().map(relative).sum::<f64>() / targets.len() as f64;
+        print(format_args!(
+            "  mean {mean:.3} of dense, worst {:.3} ({})\n",
+            relative(worst),
+            worst.name
+        ))
     }
 
     /// The choice by measured times.
@@ -264,14 +339,18 @@ impl Run<'_> {
         format!(
             "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# {}: {choice}.\n{}",
             self.network.name,
-            self.gpu.name,
+            self.target_names(),
             self.losses.criterion(),
             self.losses_name(),
             match self.args.tune {
                 true => "By measured launches",
                 false => "Predicted",
             },
-            yaml::network_text(&network)
+            // The config's own text, unless it is an ONNX file, options override it, or an op has several lines.
+            std::fs::read_to_string(&self.args.config)
+                .ok()
+                .and_then(|text| yaml::with_ranks(&text, &network))
+                .unwrap_or_else(|| yaml::network_text(&network))
         )
     }
 
@@ -308,10 +387,46 @@ fn budgets(args: &CompressArgs) -> Vec<Budget> {
     all.into_iter().flatten().collect()
 }
 
-fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
-    let name = args.gpu.as_deref().unwrap_or(DEFAULT_GPU).to_owned();
-    let targets = Targets::named(&[name]).map_err(|errors| Failure::list(&errors))?;
-    Ok(targets.gpus()[0])
+fn gpus(args: &CompressArgs) -> Result<Vec<&'static Gpu>, Failure> {
+    let names = match &args.gpu[..] {
+        [] => vec![DEFAULT_GPU.to_owned()],
+        names => names.to_vec(),
+    };
+    let targets = Targets::named(&names).map_err(|errors| Failure::list(&errors))?;
+    Ok(targets.gpus().to_vec())
+}
+
+/// Every GPU with every batch.
+fn targets(args: &CompressArgs, gpus: &[&'static Gpu]) -> Result<Vec<Target>, Failure> {
+    let mut batches: Vec<Option<u32>> = Vec::new();
+    for &batch in &args.batch {
+        if !batches.contains(&Some(batch)) {
+            batches.push(Some(batch));
+        }
+    }
+    if batches.is_empty() {
+        batches.push(None);
+    }
+    let count = gpus.len() * batches.len();
+    if count > MAX_TARGETS {
+        return Err(Failure::Input(format!(
+            "{count} combinations of GPUs and batches; ranks are chosen for at most {MAX_TARGETS}"
+        )));
+    }
+    if count > 1 && (args.latency_us.is_some() || args.tune) {
+        return Err(Failure::Input(
+            "--latency-us and --tune are for one GPU and one batch; give --speedup, which is relative to the dense network, for several"
+                .to_owned(),
+        ));
+    }
+    let mut targets = Vec::new();
+    for &gpu in gpus {
+        for &batch in &batches {
+            let (network, _) = network_of_batch(args, &args.config, batch)?;
+            targets.push(Target { network, gpu });
+        }
+    }
+    Ok(targets)
 }
 
 /// The configs to compare with, named by their files.
@@ -357,10 +472,19 @@ fn check_known(
     }
 }
 
+/// The network of a config with the first batch.
 fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
+    network_of_batch(args, path, args.batch.first().copied())
+}
+
+fn network_of_batch(
+    args: &CompressArgs,
+    path: &Path,
+    batch: Option<u32>,
+) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
         input: args.input,
-        batch: args.batch,
+        batch,
         precision: args.precision,
         ..Overrides::default()
     };

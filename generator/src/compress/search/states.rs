@@ -1,6 +1,6 @@
 //! The states of the search: what must be known before a layer, beside the resources that the layers before it take.
 
-use super::{Form, Kind, Problem, Work};
+use super::{Form, Fusion, Kind, Problem, Targets, Work};
 use std::collections::BTreeMap;
 
 /// A [`Kind`] without the D1.
@@ -32,8 +32,8 @@ impl Class {
 struct Promise {
     /// By class: whether the layer may be of it.
     allowed: [bool; Class::ALL.len()],
-    /// Its first factor with this D1 is computed already.
-    entered: Option<usize>,
+    /// Its first factor with this D1 is computed already, for some targets.
+    entered: Option<(usize, Targets)>,
 }
 
 impl Promise {
@@ -101,10 +101,10 @@ pub(super) struct Move {
     pub choice: usize,
     /// The class of the forms.
     pub class: Class,
-    /// Index of the D1 that is promised; the first factor is then computed already.
-    pub entered: Option<usize>,
-    /// Index among the exits.
-    pub exit: Option<usize>,
+    /// Index of the D1 that is promised, and for which targets the first factor is computed already.
+    pub entered: Option<(usize, Targets)>,
+    /// Index among the exits, and for which targets it is taken.
+    pub exit: Option<(usize, Targets)>,
     /// Time of other launches that the group's choice needs; charged once.
     pub ns: u64,
     /// The state after the layer: with an exit one for each D1 of the layer there, else one.
@@ -115,7 +115,7 @@ impl Move {
     /// Whether a form can be taken.
     pub(super) fn allows(&self, form: &Form) -> bool {
         match self.entered {
-            Some(d1) => form.kind == Kind::First(d1),
+            Some((d1, _)) => form.kind == Kind::First(d1),
             None => Class::of(form) == self.class,
         }
     }
@@ -126,8 +126,14 @@ impl Move {
             layer,
             choice: self.choice,
             form,
-            entered: self.entered.is_some(),
-            exit: self.exit.map(|exit| (exit, exit_d1)),
+            entered: self
+                .entered
+                .map_or(Targets::default(), |(_, targets)| targets),
+            exit: self.exit.map(|(exit, targets)| Fusion {
+                exit,
+                d1: exit_d1,
+                targets,
+            }),
         }
     }
 }
@@ -184,7 +190,7 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
         decided.chosen.insert(layer, class.is_tucker());
         for state in with_group_decided(problem, layer, &decided) {
             let (choice, ns) = group_choice(problem, layer, &state);
-            let mut add = |exit: Option<usize>, states: Vec<State>| {
+            let mut add = |exit: Option<(usize, Targets)>, states: Vec<State>| {
                 let numbers = states.into_iter();
                 let numbers = numbers.map(|state| after.number(forgotten(problem, layer, state)));
                 moves.push(Move {
@@ -206,15 +212,17 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
                 let known = passed.promise(problem, target);
                 let with_first = known.only(|class| class == Class::First);
                 if let Some(with_first) = with_first.filter(|known| known.entered.is_none()) {
-                    let mut entered = Vec::new();
-                    for d1 in 0..problem.layers[target].d1s {
-                        let promise = Promise {
-                            entered: Some(d1),
-                            ..with_first
-                        };
-                        entered.push(passed.promising(target, promise));
+                    for targets in Targets::sets(problem.targets) {
+                        let mut entered = Vec::new();
+                        for d1 in 0..problem.layers[target].d1s {
+                            let promise = Promise {
+                                entered: Some((d1, targets)),
+                                ..with_first
+                            };
+                            entered.push(passed.promising(target, promise));
+                        }
+                        add(Some((index, targets)), entered);
                     }
-                    add(Some(index), entered);
                 }
                 // Only the first reader that has a first factor is fused, so this one has none if a later one is.
                 let Some(without) = known.only(|class| class != Class::First) else {

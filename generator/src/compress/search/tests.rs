@@ -36,7 +36,7 @@ impl Times for Table {
 
     fn least_ns(&self, work: Work) -> u32 {
         let same = |other: &&Work| {
-            let exit = |work: &Work| work.exit.map(|(exit, _)| exit);
+            let exit = |work: &Work| work.exit.map(|fusion| (fusion.exit, fusion.targets));
             (other.form, other.entered, exit(other)) == (work.form, work.entered, exit(&work))
                 && (other.layer, other.choice) == (work.layer, work.choice)
         };
@@ -60,6 +60,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
             ns: random.below(9) as u64,
             ..Cost::default()
         },
+        targets: 1,
         ..Problem::default()
     };
     for _ in 0..count {
@@ -129,7 +130,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                 .collect();
             let forms = problem.layers[layer].forms.clone();
             for (form, of_form) in forms.iter().enumerate() {
-                for entered in [false, true] {
+                for entered in [Targets(0), Targets(1)] {
                     let mut add = |exit, random: &mut Random| {
                         let work = Work {
                             layer,
@@ -146,7 +147,12 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                     if of_form.kind != Kind::Other {
                         for (index, exit) in exits.iter().enumerate() {
                             for d1 in 0..problem.layers[exit.layer].d1s {
-                                add(Some((index, d1)), random);
+                                let fusion = Fusion {
+                                    exit: index,
+                                    d1,
+                                    targets: Targets(1),
+                                };
+                                add(Some(fusion), random);
                             }
                         }
                     }
@@ -201,10 +207,16 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
                     layer,
                     choice: choice(layer),
                     form: forms[layer],
-                    entered: (0..count)
-                        .any(|other| target(other).is_some_and(|(_, target)| target == layer)),
+                    entered: Targets(u32::from(
+                        (0..count)
+                            .any(|other| target(other).is_some_and(|(_, target)| target == layer)),
+                    )),
                     exit: target(layer).map(|(exit, target)| match kind(target) {
-                        Kind::First(d1) => (exit, d1),
+                        Kind::First(d1) => Fusion {
+                            exit,
+                            d1,
+                            targets: Targets(1),
+                        },
                         other => panic!("{other:?}"),
                     }),
                 };
