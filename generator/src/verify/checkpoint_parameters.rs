@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use tdc_runtime::{Decomposition, FactorRole};
 use tdc_weights::{Checkpoint, Resolved, ScaleShiftSource, WeightError};
 
+/// A factor of a layer with its values.
+type Part<'a> = (FactorRole, Cow<'a, [f32]>);
+
 /// Reads a checkpoint for one network.
 pub struct CheckpointParameters {
     weights: HashMap<OpId, Vec<f64>>,
@@ -85,7 +88,7 @@ impl CheckpointParameters {
     /// Multiplies the factors. The BatchNorm was folded into the rows of the last factor; it is removed
     /// again.
     fn expand_factors(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
-        let mut factors: HashMap<OpId, Vec<(FactorRole, Cow<[f32]>)>> = HashMap::new();
+        let mut factors: HashMap<OpId, Vec<Part>> = HashMap::new();
         for layer in &plan.layers {
             for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
                 if let Some(part) = part {
