@@ -15,13 +15,14 @@ use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, TilePolicy,
-    Tolerance, TuckerProblem,
+    Activation, ConvProblem, Epilogue, FusedTucker, LayerSpec, Layout, Precision, Problem,
+    Prologue, TilePolicy, Tolerance,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
 use tdc_generator::scheme::scheme;
 use tdc_generator::verify::{CpuDevice, check_unit};
+use tdc_runtime::FactorRole;
 use tempfile::TempDir;
 
 fn plain(shape: ConvShape) -> LayerSpec {
@@ -332,8 +333,8 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     unit.kernels.dedup_by(|a, b| a.symbol == b.symbol);
     if let Some(ranks) = layer.ranks {
         let factors = layer.problem.tucker_factors(ranks);
-        let [whole, _] = TuckerProblem::from_factors(&factors).unwrap();
-        unit.problem = Problem::Tucker(whole);
+        let factors: Vec<_> = FactorRole::TUCKER.into_iter().zip(factors).collect();
+        unit.problem = Problem::Tucker(FusedTucker::new(&factors).unwrap().whole);
     }
     unit.unit.name = format!("{}_in_{}", unit.unit.name, plan.units.len()).into();
     unit

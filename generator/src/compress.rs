@@ -7,27 +7,32 @@
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.
 //! 3. `layer_times` predicts the times, on demand.
 //! 4. `search` finds the forms.
+//! 5. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
 mod form;
 mod layer_times;
 pub mod loss;
+mod lower_bound;
 mod method;
 pub mod report;
 mod search;
 mod structure;
+mod tune;
 
 pub use eligible::{Decomposition, Ineligible, Scope};
 pub use form::{Form, has_ranks, incomparable, with_forms};
+pub use lower_bound::LowerBound;
 pub use method::Method;
+pub use tune::{TuneError, Tuning};
 
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
 use clock::Clock;
 use form::{form_of, weight_bytes};
-use layer_times::{LayerTimes, d1s};
+use layer_times::LayerTimes;
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,16 +44,28 @@ pub const LOSS_UNIT: f64 = 1e-9;
 /// The loss of a layer in a form other than dense; infinite for a form that is no candidate.
 pub type Losses<'a> = dyn Fn(OpId, Form) -> f64 + 'a;
 
-/// A network whose layers may have other forms.
+/// A network whose layers may have other forms, for one or several GPUs and batches.
 pub struct Compression<'a> {
     losses: &'a Losses<'a>,
+    /// At least one.
+    targets: Vec<Target>,
+    problem: search::Problem,
+    ineligible: Vec<(OpId, Ineligible)>,
+}
+
+/// A GPU and a batch that the network is planned for.
+struct Target {
     /// Without ranks but those that are kept.
     network: Network,
     structure: Structure,
     clock: Clock,
-    problem: search::Problem,
-    ineligible: Vec<(OpId, Ineligible)>,
+    /// The factor of its times in the time of the network: their sum is the mean of the times relative to the dense network, times the
+    /// dense network's time on the first target.
+    weight: f64,
 }
+
+/// The most targets of a choice.
+pub const MAX_TARGETS: usize = 4;
 
 /// A limit as a user states it: some are relative to the dense network.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,8 +96,11 @@ pub enum Limit {
 pub struct Choice {
     /// For each layer that may be decomposed.
     pub forms: Vec<(OpId, Form)>,
-    /// Predicted time of the network, microseconds.
+    /// Predicted time of the network, microseconds. Of several targets: the mean of the times relative to the dense network, times the dense
+    /// network's time on the first target.
     pub us: f64,
+    /// Predicted time on each target, microseconds.
+    pub target_us: Vec<f64>,
     /// Sum of the losses; infinite if the loss of a layer is not known.
     pub loss: f64,
     /// Floating-point operations of all convolutions and linear layers.
@@ -142,9 +162,30 @@ impl<'a> Compression<'a> {
         keep_ranks: bool,
         losses: &'a Losses<'a>,
     ) -> Result<Self, Vec<PlanError>> {
+        Self::for_targets(&[(network, gpu)], scope, keep_ranks, losses)
+    }
+
+    /// For the same network on several GPUs, or with several batches: at most [`MAX_TARGETS`].
+    ///
+    /// # Errors
+    /// One for each layer that cannot be planned.
+    ///
+    /// # Panics
+    /// If there is no target, or more than [`MAX_TARGETS`].
+    pub fn for_targets(
+        targets: &[(&Network, &'static Gpu)],
+        scope: &Scope,
+        keep_ranks: bool,
+        losses: &'a Losses<'a>,
+    ) -> Result<Self, Vec<PlanError>> {
+        assert!((1..=MAX_TARGETS).contains(&targets.len()));
+        let network = targets[0].0;
         let ops = || (0..network.ops.len()).map(OpId);
-        let removed = ops().filter(|&op| !keep_ranks && has_ranks(network, op));
-        let network = with_forms(network, removed.map(|op| (op, Form::Dense)));
+        let without_ranks = |network: &Network| {
+            let removed = ops().filter(|&op| !keep_ranks && has_ranks(network, op));
+            with_forms(network, removed.map(|op| (op, Form::Dense)))
+        };
+        let network = without_ranks(network);
         let mut forms = BTreeMap::new();
         let mut ineligible = Vec::new();
         for op in ops() {
@@ -170,22 +211,53 @@ impl<'a> Compression<'a> {
                 (_, None) => {}
             }
         }
-        let mut planner = Planner::new(gpu);
-        let structure = Structure::new(&network, &forms, &mut planner)?;
-        let problem = search_problem(&network, &structure, losses);
+        let mut planned = Vec::new();
+        let mut dense_ns = Vec::new();
+        for &(network, gpu) in targets {
+            let network = without_ranks(network);
+            let clock = Clock::new(gpu);
+            let mut planner = clock.planner();
+            let structure = Structure::new(&network, &forms, &mut planner)?;
+            dense_ns.push(NetworkTime::of_network(&mut planner, &network)?.ns() as f64);
+            planned.push(Target {
+                network,
+                structure,
+                clock,
+                weight: 1.0,
+            });
+        }
+        for (target, ns) in planned.iter_mut().zip(&dense_ns) {
+            target.weight = dense_ns[0] / ns / dense_ns.len() as f64;
+        }
+        let problem = search_problem(&planned, losses);
         Ok(Self {
             losses,
-            network,
-            structure,
-            clock: Clock::new(gpu),
+            targets: planned,
             problem,
             ineligible,
         })
     }
 
+    /// The first target.
+    fn first(&self) -> &Target {
+        &self.targets[0]
+    }
+
+    /// A planner for each target.
+    fn planners(&self) -> Vec<Planner> {
+        let targets = self.targets.iter();
+        targets.map(|target| target.clock.planner()).collect()
+    }
+
+    /// The weighted sum of the times on the targets, in microseconds.
+    fn weighted_us(&self, target_us: &[f64]) -> f64 {
+        let targets = self.targets.iter().zip(target_us);
+        targets.map(|(target, us)| target.weight * us).sum()
+    }
+
     /// The network without ranks but those that are kept.
     pub fn dense(&self) -> &Network {
-        &self.network
+        &self.first().network
     }
 
     /// The network without ranks but those that are kept, as a choice.
@@ -193,7 +265,7 @@ impl<'a> Compression<'a> {
     /// # Errors
     /// One for each layer that cannot be planned.
     pub fn dense_choice(&self) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated(&self.network)
+        self.evaluated(&self.first().network)
     }
 
     /// Time, loss and size of a network with the same layers and any ranks.
@@ -201,21 +273,31 @@ impl<'a> Compression<'a> {
     /// # Errors
     /// One for each layer that cannot be planned.
     pub fn evaluated(&self, network: &Network) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated_by(&mut Planner::new(self.clock.gpu()), network)
+        self.evaluated_by(&mut self.planners(), network)
     }
 
-    /// The same with a planner that remembers times.
+    /// The same with planners that remember times, one for each target.
     fn evaluated_by(
         &self,
-        planner: &mut Planner,
+        planners: &mut [Planner],
         network: &Network,
     ) -> Result<Choice, Vec<PlanError>> {
-        let graph = TaskGraph::new(network);
-        let (flops, weight_bytes) = work_of(&graph, |_| true);
-        let time = NetworkTime::of_graph(planner, graph)?;
+        let (flops, weight_bytes) = work_of(&TaskGraph::new(network), |_| true);
         let ops = (0..network.ops.len()).map(OpId);
         let layers = ops.filter_map(|op| Some((op, form_of(network, op)?)));
         let layers: Vec<(OpId, Form)> = layers.collect();
+        let mut target_us = Vec::new();
+        for (index, (target, planner)) in self.targets.iter().zip(planners).enumerate() {
+            let time = match index {
+                // Also its other options may differ.
+                0 => NetworkTime::of_network(planner, network)?,
+                _ => {
+                    let network = with_forms(&target.network, layers.iter().copied());
+                    NetworkTime::of_network(planner, &network)?
+                }
+            };
+            target_us.push(time.ns() as f64 / 1e3);
+        }
         let is_known =
             |&(op, form): &(OpId, Form)| form == Form::Dense || (self.losses)(op, form).is_finite();
         let loss = match layers.iter().all(is_known) {
@@ -227,11 +309,12 @@ impl<'a> Compression<'a> {
             }
             false => f64::INFINITY,
         };
-        let layers = self.structure.layers.iter();
+        let layers = self.first().structure.layers.iter();
         let forms = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
         Ok(Choice {
             forms: forms.collect(),
-            us: time.ns() as f64 / 1e3,
+            us: self.weighted_us(&target_us),
+            target_us,
             loss,
             flops,
             weight_bytes,
@@ -257,13 +340,17 @@ impl<'a> Compression<'a> {
         points: u32,
         mut progress: impl FnMut(u32, &Choice),
     ) -> Vec<Choice> {
-        let fastest_us = self.fastest().us;
+        let fastest = self.fastest();
+        let fastest_us = fastest.us;
         let mut frontier: Vec<Choice> = Vec::new();
         for point in 0..points {
             let at = f64::from(point) / f64::from(points.max(2) - 1);
             let us = fastest_us + at * (dense.us - fastest_us).max(0.0);
-            let Ok(choice) = self.choose(&[Limit::Us(us)]) else {
-                continue;
+            let choice = match self.choose(&[Limit::Us(us)]) {
+                Ok(choice) => choice,
+                // For several targets the search rounds times, so it may not find that of the fastest choice.
+                Err(_) if point == 0 => fastest.clone(),
+                Err(_) => continue,
             };
             progress(point, &choice);
             if frontier.last() != Some(&choice) {
@@ -291,7 +378,7 @@ impl<'a> Compression<'a> {
             },
             limits: tightest.into_iter().collect(),
         };
-        let mut times = LayerTimes::new(&self.structure, &mut self.clock);
+        let mut times = layer_times(&mut self.targets);
         let solution = Search::new(&self.problem, &mut times).solve(&goal);
         let solution = solution.map_err(|unsolved| error(unsolved, &goal.limits))?;
         Ok(self.choice(&solution))
@@ -299,23 +386,28 @@ impl<'a> Compression<'a> {
 
     /// The forms of least time, regardless of the loss.
     pub fn fastest(&mut self) -> Choice {
-        let mut times = LayerTimes::new(&self.structure, &mut self.clock);
+        let mut times = layer_times(&mut self.targets);
         let solution = Search::new(&self.problem, &mut times).least(Resource::Time);
         self.choice(&solution)
     }
 
     /// A solution as a choice. The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.
     fn choice(&self, solution: &Solution) -> Choice {
-        let layers = self.structure.layers.iter().zip(&solution.work);
+        let layers = self.first().structure.layers.iter();
+        let layers = layers.zip(&solution.work);
         let forms: Vec<(OpId, Form)> = layers
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
-        let network = with_forms(&self.network, forms.iter().copied());
-        let planned = NetworkTime::predict(&network, Planner::new(self.clock.gpu()));
-        let ns = planned.map_or(solution.cost.ns, |time| time.ns());
+        let target_us = self.targets.iter().map(|target| {
+            let network = with_forms(&target.network, forms.iter().copied());
+            let planned = NetworkTime::of_network(&mut target.clock.planner(), &network);
+            planned.map_or(solution.cost.ns, |time| time.ns()) as f64 / 1e3
+        });
+        let target_us: Vec<f64> = target_us.collect();
         Choice {
             forms,
-            us: ns as f64 / 1e3,
+            us: self.weighted_us(&target_us),
+            target_us,
             loss: solution.cost.loss as f64 * LOSS_UNIT,
             flops: solution.cost.flops,
             weight_bytes: solution.cost.weight_bytes,
@@ -323,15 +415,45 @@ impl<'a> Compression<'a> {
     }
 }
 
-/// The problem of the search: forms with their losses, operations and weights.
-fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> search::Problem {
+fn layer_times(targets: &mut [Target]) -> LayerTimes<'_> {
+    LayerTimes::new(targets.iter_mut().map(|target| {
+        let Target {
+            structure,
+            clock,
+            weight,
+            ..
+        } = target;
+        (&*structure, clock, *weight)
+    }))
+}
+
+/// The problem of the search: forms with their losses, operations and weights; the latter of the first target.
+fn search_problem(targets: &[Target], losses: &Losses) -> search::Problem {
+    let Target {
+        network, structure, ..
+    } = &targets[0];
+    let sum_ns = |ns: &dyn Fn(&Structure) -> u64| -> u64 {
+        let all = targets.iter();
+        all.map(|target| (ns(&target.structure) as f64 * target.weight).round() as u64)
+            .sum()
+    };
+    let groups = structure.groups.iter().enumerate();
+    let groups = groups.map(|(index, group)| search::Group {
+        layers: group.layers.clone(),
+        ns: (0..group.ns.len())
+            .map(|choice| sum_ns(&|structure| structure.groups[index].ns[choice]))
+            .collect(),
+    });
     let layers = structure.layers.iter().map(|layer| {
         let problem = &layer.contexts[0].problem;
-        let d1s = d1s(&layer.forms);
+        let d1s = problem.d1s(&layer.forms);
         let forms = layer.forms.iter().map(|&form| search::Form {
-            d1: match form {
-                Form::Tucker([d1, _]) => d1s.binary_search(&d1).ok(),
-                Form::Dense | Form::LowRank(_) => None,
+            kind: match (form, problem.d1(form)) {
+                (Form::Tucker(_), Some(d1)) => {
+                    search::Kind::First(d1s.partition_point(|&d| d < d1))
+                }
+                (Form::Tucker(_), None) => search::Kind::NoFirst,
+                (Form::Dense | Form::LowRank(_), _) => search::Kind::Other,
             },
             loss: loss_units(losses, layer.op, form),
             flops: problem.flops(form),
@@ -353,9 +475,10 @@ fn search_problem(network: &Network, structure: &Structure, losses: &Losses) -> 
     let (flops, weight_bytes) = work_of(&TaskGraph::new(network), is_other);
     search::Problem {
         layers: layers.collect(),
-        groups: structure.groups.clone(),
+        groups: groups.collect(),
+        targets: targets.len(),
         constant: Cost {
-            ns: structure.other_ns,
+            ns: sum_ns(&|structure| structure.other_ns),
             loss: 0,
             flops,
             weight_bytes,

@@ -38,9 +38,10 @@ pub use network::{
 };
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
-    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
-    Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode, PadProblem, PoolKind,
-    PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
+    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
+    GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
+    PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding,
+    TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -15,6 +15,8 @@ mod branches;
 mod candidates;
 mod chain;
 mod choose;
+#[cfg(feature = "compress")]
+mod correction;
 mod distinct;
 mod error;
 mod factor_order;
@@ -49,6 +51,8 @@ pub(crate) use candidates::FusableReaders;
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
+#[cfg(feature = "compress")]
+pub(crate) use correction::Correction;
 pub use error::PlanError;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;

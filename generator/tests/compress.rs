@@ -233,6 +233,78 @@ fn kept_ranks_stay() {
     assert!(b.contains("ranks: [") && !b.contains("factors"), "{b}");
 }
 
+/// Ranks for several GPUs and batches: the mean of the relative times keeps the budget, each and the worst are printed and reported.
+#[test]
+fn several_gpus_and_batches_count_alike() {
+    let folder = folder();
+    let targets = [
+        "--gpu",
+        "h200,rtx4090",
+        "--batch",
+        "1,8",
+        "--report",
+        "out",
+        "--points",
+        "2",
+    ];
+    let budget = ["--speedup", "1.02", "-o", "new.yaml"];
+    let command: Vec<&str> = budget.iter().chain(&targets).copied().collect();
+    let output = succeeds(&folder, &compress(&command));
+    let of_target = |name: &str| {
+        let line = output
+            .lines()
+            .find(|line| line.starts_with(&format!("  {name}: ")));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {output}"));
+        let (_, relative) = line.split_once(" us, ").unwrap();
+        relative.split(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let names = [
+        "h200, batch 1",
+        "h200, batch 8",
+        "rtx4090, batch 1",
+        "rtx4090, batch 8",
+    ];
+    let relative = names.map(of_target);
+    let mean = relative.iter().sum::<f64>() / 4.0;
+    assert!(mean <= 1.0 / 1.02 + 1e-3, "{output}");
+    let worst = relative.iter().copied().fold(0.0, f64::max);
+    assert!(
+        output.contains(&format!("mean {mean:.3} of dense, worst {worst:.3} (")),
+        "{output}"
+    );
+    let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let reported = report["targets"].as_array().unwrap();
+    assert_eq!(reported.len(), 4);
+    for (target, relative) in reported.iter().zip(relative) {
+        let [us, dense] = ["us", "dense_us"].map(|key| target[key].as_f64().unwrap());
+        assert!((us / dense - relative).abs() < 1e-3, "{target}");
+    }
+    let floor = report["lower_bound"]["floor_us"].as_f64().unwrap();
+    let fastest = report["lower_bound"]["fastest_us"].as_f64().unwrap();
+    let [us, ..] = numbers(&output, "chosen: ");
+    assert!(floor < fastest && fastest <= us + 0.01, "{report}");
+    let over_floor = report["over_floor"].as_f64().unwrap();
+    assert!((over_floor - us / floor).abs() < 0.01, "{report}");
+    let config = fs::read_to_string(folder.path().join("new.yaml")).unwrap();
+    assert!(config.contains("rtx4090, batch 8"), "{config}");
+
+    let error = fails(
+        &folder,
+        &compress(&["--gpu", "h200,a100", "--latency-us", "9"]),
+    );
+    assert!(error.contains("give --speedup"), "{error}");
+    let error = fails(&folder, &compress(&["--batch", "1,2,3,4,5"]));
+    assert!(error.contains("at most 4"), "{error}");
+    let error = fails(&folder, &compress(&["--tune"]));
+    assert!(error.contains("give a budget"), "{error}");
+    let error = fails(
+        &folder,
+        &compress(&["--tune", "--speedup", "1.1", "--method", "tdc"]),
+    );
+    assert!(error.contains("no other --method"), "{error}");
+}
+
 #[test]
 fn of_several_budgets_all_are_kept() {
     let folder = folder();

@@ -380,7 +380,7 @@ impl<'a> Resolver<'a> {
             });
             return None;
         }
-        let factors = if trained {
+        let mut factors = if trained {
             self.trained_factors(layer, slot)?
         } else {
             match LayerFactors::new(dense.as_ref()?, layer) {
@@ -400,6 +400,9 @@ impl<'a> Resolver<'a> {
             cancellation: factors.cancellation(),
             trained,
         });
+        if let LayerFactors::Tucker(tucker) = factors {
+            factors = LayerFactors::Tucker(tucker.with_identities());
+        }
         Some(factors)
     }
 

@@ -88,6 +88,25 @@ impl TuckerFactors {
         product([o, d2, i * r * s], &self.last, &widened)
     }
 
+    /// The same weight with identities for square factors, which are multiplied into the core: for `first` with D1 = I, and for `last` with
+    /// D2 = O. A plan may leave such a factor out.
+    pub fn with_identities(mut self) -> Self {
+        let [o, i, r, s] = self.shape;
+        let [d1, d2] = self.ranks;
+        if d1 == i {
+            let first_transposed = transposed(&self.first, d1, i);
+            let slices = self.core.chunks_exact((d1 * r * s).max(1));
+            let widened = slices.map(|slice| product([i, d1, r * s], &first_transposed, slice));
+            self.core = widened.flatten().collect();
+            self.first = identity(i);
+        }
+        if d2 == o {
+            self.core = product([o, d2, d1 * r * s], &self.last, &self.core);
+            self.last = identity(o);
+        }
+        self
+    }
+
     /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 if both are zero.
     ///
     /// # Panics
@@ -95,6 +114,14 @@ impl TuckerFactors {
     pub fn relative_error(&self, weight: &[f64]) -> f64 {
         relative_error(weight, &self.reconstruct())
     }
+}
+
+fn identity(size: usize) -> Vec<f64> {
+    let mut values = vec![0.0; size * size];
+    for diagonal in values.iter_mut().step_by(size + 1) {
+        *diagonal = 1.0;
+    }
+    values
 }
 
 /// The unfolding [I, O * R * S] of an OIHW weight.

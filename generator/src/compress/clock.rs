@@ -1,17 +1,30 @@
-//! Predicted times of launches in a network, each computed once.
+//! Times of launches in a network, each predicted once.
 
 use crate::gpu::Gpu;
 use crate::ir::Problem;
-use crate::plan::Planner;
+use crate::plan::{Correction, Planner};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
 /// The cost model of a GPU, with the times that it has predicted.
 pub(super) struct Clock {
     gpu: &'static Gpu,
-    /// Nanoseconds; `None` if no scheme supports the problem.
-    known: HashMap<Problem, Option<u32>>,
+    /// `None` if no scheme supports the problem.
+    known: HashMap<Problem, Option<Known>>,
+    correction: Arc<Correction>,
+}
+
+/// The times of a launch.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Predicted, when it is repeated; microseconds.
+    predicted_us: f64,
+    /// What it takes beyond that in a network, microseconds.
+    in_network_us: f64,
+    /// Its corrected time in a network, nanoseconds.
+    ns: u32,
 }
 
 impl Clock {
@@ -19,6 +32,7 @@ impl Clock {
         Self {
             gpu,
             known: HashMap::new(),
+            correction: Arc::default(),
         }
     }
 
@@ -27,9 +41,37 @@ impl Clock {
         self.gpu
     }
 
+    /// A planner with the same times.
+    pub(super) fn planner(&self) -> Planner {
+        Planner::new(self.gpu).with_correction(self.correction.clone())
+    }
+
+    /// Corrects all times.
+    pub(super) fn correct(&mut self, correction: Correction) {
+        self.correction = Arc::new(correction);
+        let correction = &self.correction;
+        self.known.retain(|problem, known| match known {
+            Some(known) => {
+                let us = correction.us(problem, known.predicted_us) + known.in_network_us;
+                let ns = rounded_ns(us);
+                if let Some(ns) = ns {
+                    known.ns = ns;
+                }
+                ns.is_some()
+            }
+            None => true,
+        });
+    }
+
+    /// Whether the time of a launch was measured.
+    pub(super) fn is_measured(&self, problem: &Problem) -> bool {
+        self.correction.is_measured(problem)
+    }
+
     /// The time of a problem that was [evaluated](Self::evaluate).
     pub(super) fn ns(&self, problem: &Problem) -> Option<u32> {
-        self.known.get(problem).copied().flatten()
+        let known = self.known.get(problem).copied().flatten();
+        known.map(|known| known.ns)
     }
 
     /// The sum of the times of problems that were evaluated.
@@ -48,13 +90,14 @@ impl Clock {
             .collect();
         let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = threads.min(new.len().div_ceil(BATCH)).max(1);
-        let gpu = self.gpu;
+        let (gpu, correction) = (self.gpu, &self.correction);
         let predicted = thread::scope(|scope| {
             // Problems next to each other take similar times, so each thread takes every n-th one.
             let part = |start: usize| {
                 let problems = new.iter().skip(start).step_by(threads);
                 let mut planner = Planner::new(gpu);
-                let times = problems.map(|problem| (*problem, predicted_ns(&mut planner, problem)));
+                let times = problems
+                    .map(|problem| (*problem, predicted(&mut planner, correction, problem)));
                 times.collect::<Vec<_>>()
             };
             let others: Vec<_> = (1..threads)
@@ -73,7 +116,18 @@ impl Clock {
 /// Problems that are worth a thread.
 const BATCH: usize = 16;
 
-fn predicted_ns(planner: &mut Planner, problem: &Problem) -> Option<u32> {
+fn predicted(planner: &mut Planner, correction: &Correction, problem: &Problem) -> Option<Known> {
     let choice = planner.choose("", problem, None, None).ok()?;
-    u32::try_from(planner.choice_ns(problem, &choice)).ok()
+    let in_network_us = planner.in_network_us(problem, &choice);
+    let us = correction.us(problem, choice.predicted_us) + in_network_us;
+    Some(Known {
+        predicted_us: choice.predicted_us,
+        in_network_us,
+        ns: rounded_ns(us)?,
+    })
+}
+
+/// As [`Planner::choice_ns`] rounds.
+fn rounded_ns(us: f64) -> Option<u32> {
+    u32::try_from((us * 1e3).round() as u64).ok()
 }

@@ -56,7 +56,8 @@ impl LayerProblem {
     pub(super) fn factors(&self, form: Form) -> Vec<Problem> {
         match (*self, form) {
             (Self::Conv(conv), Form::Tucker(ranks)) => {
-                conv.tucker_factors(ranks).map(Problem::Conv).to_vec()
+                let chain = conv.tucker_chain(ranks).into_iter();
+                chain.map(|(_, factor)| Problem::Conv(factor)).collect()
             }
             (Self::Conv(conv), Form::LowRank(rank)) => {
                 conv.low_rank_factors(rank).map(Problem::Conv).to_vec()
@@ -66,6 +67,22 @@ impl LayerProblem {
             }
             _ => vec![self.dense()],
         }
+    }
+
+    /// D1 of a form that has a first factor.
+    pub(super) fn d1(&self, form: Form) -> Option<u32> {
+        match form {
+            Form::Tucker([d1, _]) => Some(d1).filter(|d1| *d1 != self.channels()[0]),
+            Form::Dense | Form::LowRank(_) => None,
+        }
+    }
+
+    /// Different D1 of the forms that have a first factor, ascending.
+    pub(super) fn d1s(&self, forms: &[Form]) -> Vec<u32> {
+        let mut d1s: Vec<u32> = forms.iter().filter_map(|&form| self.d1(form)).collect();
+        d1s.sort_unstable();
+        d1s.dedup();
+        d1s
     }
 
     /// Input and output channels.

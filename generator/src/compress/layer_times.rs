@@ -1,13 +1,101 @@
 //! The times of a network's layers in each of their forms.
+//!
+//! For several GPUs or batches, [`LayerTimes`] adds the times of all, each with a weight.
 
 use super::clock::Clock;
 use super::form::{Form, LayerProblem};
-use super::search::{TimeBound, Times, Work};
+use super::search::{self, TimeBound, Times};
 use super::structure::{Context, Layer, Structure};
-use crate::ir::{ConvProblem, NextFactor, Problem, TuckerProblem};
+use crate::ir::{ConvProblem, FusedTucker, NextFactor, Problem, TuckerProblem};
+use tdc_runtime::FactorRole;
 
-/// The predicted times of a [`Structure`].
+/// What a launch, or several, of a layer compute on one target; see [`search::Work`].
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    layer: usize,
+    choice: usize,
+    form: usize,
+    entered: bool,
+    /// Index of the exit, and of the D1 of the layer there.
+    exit: Option<(usize, usize)>,
+}
+
+impl Work {
+    fn on(work: search::Work, target: usize) -> Self {
+        let fusion = work.exit.filter(|fusion| fusion.targets.contains(target));
+        Self {
+            layer: work.layer,
+            choice: work.choice,
+            form: work.form,
+            entered: work.entered.contains(target),
+            exit: fusion.map(|fusion| (fusion.exit, fusion.d1)),
+        }
+    }
+}
+
+/// The weighted sums of the times of all targets.
 pub(super) struct LayerTimes<'a> {
+    targets: Vec<(TargetTimes<'a>, f64)>,
+}
+
+impl<'a> LayerTimes<'a> {
+    /// With structure, clock and weight of each target.
+    pub(super) fn new(
+        targets: impl IntoIterator<Item = (&'a Structure, &'a mut Clock, f64)>,
+    ) -> Self {
+        let targets = targets.into_iter();
+        Self {
+            targets: targets
+                .map(|(structure, clock, weight)| (TargetTimes::new(structure, clock), weight))
+                .collect(),
+        }
+    }
+
+    fn sum(&self, time: impl Fn(usize, &TargetTimes) -> TimeBound) -> TimeBound {
+        let mut sum = TimeBound {
+            ns: 0,
+            is_exact: true,
+        };
+        for (target, (times, weight)) in self.targets.iter().enumerate() {
+            let bound = time(target, times);
+            if bound == TimeBound::NEVER {
+                return bound;
+            }
+            sum.ns = sum.ns.saturating_add(weighted(bound.ns, *weight));
+            sum.is_exact &= bound.is_exact;
+        }
+        sum
+    }
+}
+
+/// A time with the weight of its target, rounded.
+fn weighted(ns: u32, weight: f64) -> u32 {
+    (f64::from(ns) * weight).round() as u32
+}
+
+impl Times for LayerTimes<'_> {
+    fn bound(&self, work: search::Work) -> TimeBound {
+        self.sum(|target, times| times.bound(Work::on(work, target)))
+    }
+
+    fn least_ns(&self, work: search::Work) -> u32 {
+        let least = |target: usize, times: &TargetTimes| TimeBound {
+            ns: times.least_ns(Work::on(work, target)),
+            is_exact: false,
+        };
+        self.sum(least).ns
+    }
+
+    fn refine(&mut self, work: &[search::Work]) {
+        for (target, (times, _)) in self.targets.iter_mut().enumerate() {
+            let work: Vec<Work> = work.iter().map(|&work| Work::on(work, target)).collect();
+            times.refine(&work);
+        }
+    }
+}
+
+/// The predicted times of a [`Structure`] on one target.
+struct TargetTimes<'a> {
     structure: &'a Structure,
     clock: &'a mut Clock,
     /// For each layer, for each of its contexts.
@@ -38,41 +126,48 @@ impl ExitTable {
 
 /// The problems of a Tucker layer.
 struct TuckerProblems {
-    factors: [Problem; 3],
-    /// All factors in one launch, and core and last factor in one.
-    fused: Option<[TuckerProblem; 2]>,
+    /// If the layer has one.
+    first: Option<Problem>,
+    /// The factors after it.
+    rest: Vec<Problem>,
+    fused: Option<FusedTucker>,
 }
 
 impl TuckerProblems {
     fn new(conv: &ConvProblem, ranks: [u32; 2]) -> Self {
-        let factors = conv.tucker_factors(ranks);
+        let chain = conv.tucker_chain(ranks);
+        let fused = FusedTucker::new(&chain);
+        let (first, rest) = chain
+            .into_iter()
+            .partition::<Vec<_>, _>(|(role, _)| *role == FactorRole::First);
+        let problem = |(_, factor)| Problem::Conv(factor);
         Self {
-            fused: TuckerProblem::from_factors(&factors),
-            factors: factors.map(Problem::Conv),
+            first: first.into_iter().map(problem).next(),
+            rest: rest.into_iter().map(problem).collect(),
+            fused,
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = Problem> {
-        let fused = self.fused.into_iter().flatten().map(Problem::Tucker);
-        self.factors.into_iter().chain(fused)
+    /// The complete layer in one launch.
+    fn whole(&self) -> Option<Problem> {
+        self.fused.map(|fused| Problem::Tucker(fused.whole))
+    }
+
+    /// Core and last factor in one launch.
+    fn core_last(&self) -> Option<Problem> {
+        self.fused?.core_last.map(Problem::Tucker)
+    }
+
+    fn all(&self) -> Vec<Problem> {
+        let fused = self.whole().into_iter().chain(self.core_last());
+        let separate = self.first.iter().chain(&self.rest).copied();
+        separate.chain(fused).collect()
     }
 }
 
-/// Different D1 of a layer's forms, ascending.
-pub(super) fn d1s(forms: &[Form]) -> Vec<u32> {
-    let tucker = forms.iter().filter_map(|form| match form {
-        Form::Tucker([d1, _]) => Some(*d1),
-        _ => None,
-    });
-    let mut d1s: Vec<u32> = tucker.collect();
-    d1s.sort_unstable();
-    d1s.dedup();
-    d1s
-}
-
-impl<'a> LayerTimes<'a> {
+impl<'a> TargetTimes<'a> {
     /// With the times of all forms without exits.
-    pub(super) fn new(structure: &'a Structure, clock: &'a mut Clock) -> Self {
+    fn new(structure: &'a Structure, clock: &'a mut Clock) -> Self {
         clock.evaluate(structure.layers.iter().flat_map(|layer| {
             let contexts = layer.contexts.iter();
             contexts.flat_map(move |context| plain_problems(layer, context))
@@ -95,8 +190,8 @@ impl<'a> LayerTimes<'a> {
         (layer, &layer.contexts[work.choice])
     }
 
-    /// The layer's problems with the first factor of an exit's layer, and the separate launch of that factor.
-    fn fused_with_exit(&self, work: Work) -> Option<([Problem; 2], Problem)> {
+    /// The layer's problems with the first factor of an exit's layer.
+    fn fused_with_exit(&self, work: Work) -> Option<FusedWithExit> {
         let (exit, d1) = work.exit?;
         let (layer, context) = self.context(work);
         let target = &self.structure.layers[context.exits[exit].layer];
@@ -108,46 +203,59 @@ impl<'a> LayerTimes<'a> {
             n: d1,
             stores_layer_output: context.stores_output,
         };
-        let fused = TuckerProblems::new(context.problem.conv()?, ranks).fused?;
-        let fused = fused.map(|tucker| {
+        let problems = TuckerProblems::new(context.problem.conv()?, ranks);
+        let FusedTucker { whole, core_last } = problems.fused?;
+        let with_next = |tucker| {
             Problem::Tucker(TuckerProblem {
                 next: Some(next),
                 ..tucker
             })
-        });
+        };
         let [first, _, _] = target.contexts[0].problem.conv()?.tucker_factors([d1, 1]);
-        Some((fused, Problem::Conv(first)))
+        Some(FusedWithExit {
+            whole: with_next(whole),
+            core_last: core_last.map(with_next),
+            next: Problem::Conv(first),
+            layer: problems,
+        })
     }
 
     /// The exact time of work with an exit whose problems were evaluated.
     fn exit_ns(&self, work: Work) -> Option<u32> {
-        let ([whole_next, core_last_next], next) = self.fused_with_exit(work)?;
-        let (layer, context) = self.context(work);
-        let Form::Tucker(ranks) = layer.forms[work.form] else {
-            return None;
-        };
-        let problems = TuckerProblems::new(context.problem.conv()?, ranks);
-        let [whole, core_last] = problems.fused?.map(Problem::Tucker);
+        let fused = self.fused_with_exit(work)?;
+        let layer = &fused.layer;
         let clock = &*self.clock;
-        let next_ns = clock.ns(&next)?;
+        let next_ns = clock.ns(&fused.next)?;
         let [plain, entered] = self.tables[work.layer][work.choice].plain[work.form];
         // As in the planner: a launch with the factor is not considered if the launch without it takes as long as separate launches.
         let extended = |base: &Problem, with_next: &Problem, separate: TimeBound| {
             let base_ns = clock.ns(base)?;
             match base_ns < separate.ns.saturating_add(next_ns) {
-                true => clock.ns(with_next),
+                // Measured times may be below those of launches that do less; bounds may not be above the times.
+                true => clock.ns(with_next).map(|ns| ns.max(base_ns)),
                 false => None,
             }
         };
-        let core_last_ns = extended(&core_last, &core_last_next, entered);
+        let core_last = layer.core_last().zip(fused.core_last);
+        let core_last_ns = core_last.and_then(|(base, next)| extended(&base, &next, entered));
         if work.entered {
             return core_last_ns;
         }
-        let first_ns = clock.ns(&problems.factors[0]);
+        let first_ns = layer.first.and_then(|first| clock.ns(&first));
         let separate = first_ns.zip(core_last_ns).map(|(a, b)| a.saturating_add(b));
-        let whole_ns = extended(&whole, &whole_next, plain);
+        let whole_ns = extended(&layer.whole()?, &fused.whole, plain);
         separate.into_iter().chain(whole_ns).min()
     }
+}
+
+/// A Tucker layer's problems with the first factor of the layer of an exit.
+struct FusedWithExit {
+    whole: Problem,
+    core_last: Option<Problem>,
+    /// The separate launch of that factor.
+    next: Problem,
+    /// The layer without it.
+    layer: TuckerProblems,
 }
 
 /// The problems of a layer's launches without exits, in all of its forms.
@@ -161,7 +269,7 @@ fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
 /// The problems of all launches that may compute a layer in a form.
 pub(super) fn layer_problems(layer: &LayerProblem, form: Form) -> Vec<Problem> {
     match (form, layer.conv()) {
-        (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all().collect(),
+        (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all(),
         _ => layer.factors(form),
     }
 }
@@ -182,7 +290,8 @@ impl Table {
             });
         let (plain, least) = times.unzip();
         let exits = context.exits.iter().map(|exit| {
-            let d1s = d1s(&structure.layers[exit.layer].forms);
+            let target = &structure.layers[exit.layer];
+            let d1s = target.contexts[0].problem.d1s(&target.forms);
             ExitTable {
                 ns: vec![0; 2 * layer.forms.len() * d1s.len()],
                 d1s,
@@ -198,16 +307,20 @@ impl Table {
 
 /// The times of a Tucker layer without an exit, and lower bounds with one; not entered and entered.
 fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [TimeBound; 2]) {
-    let first = clock.ns(&problems.factors[0]);
-    let core_and_last = clock.sum_ns(&problems.factors[1..]);
-    let fused = problems.fused.map(|fused| fused.map(Problem::Tucker));
-    let [whole, core_last] = match &fused {
-        Some([whole, core_last]) => [clock.ns(whole), clock.ns(core_last)],
-        None => [None, None],
-    };
-    let with_first = |ns: Option<u32>| first.zip(ns).map(|(a, b)| a.saturating_add(b));
+    let rest = clock.sum_ns(&problems.rest);
+    let of = |problem: Option<Problem>| clock.ns(&problem?);
+    let (whole, core_last) = (of(problems.whole()), of(problems.core_last()));
     let least = |times: &[Option<u32>]| times.iter().flatten().copied().min();
-    let entered = least(&[core_last, core_and_last]);
+    if problems.first.is_none() {
+        let plain = bound(least(&[whole, rest]), true);
+        return (
+            [plain, TimeBound::NEVER],
+            [bound(whole, false), TimeBound::NEVER],
+        );
+    }
+    let first = of(problems.first);
+    let with_first = |ns: Option<u32>| first.zip(ns).map(|(a, b)| a.saturating_add(b));
+    let entered = least(&[core_last, rest]);
     let plain = least(&[whole, with_first(entered)]);
     let any_exit = least(&[whole, with_first(core_last)]);
     (
@@ -231,7 +344,7 @@ fn bound(ns: Option<u32>, is_exact: bool) -> TimeBound {
     ns.map_or(TimeBound::NEVER, |ns| TimeBound { ns, is_exact })
 }
 
-impl Times for LayerTimes<'_> {
+impl TargetTimes<'_> {
     fn bound(&self, work: Work) -> TimeBound {
         let table = &self.tables[work.layer][work.choice];
         let entered = usize::from(work.entered);
@@ -258,9 +371,10 @@ impl Times for LayerTimes<'_> {
     fn refine(&mut self, work: &[Work]) {
         let mut problems = Vec::new();
         for &work in work {
-            if let Some((fused, next)) = self.fused_with_exit(work) {
-                problems.extend(fused.into_iter().skip(usize::from(work.entered)));
-                problems.push(next);
+            if let Some(fused) = self.fused_with_exit(work) {
+                problems.extend(Some(fused.whole).filter(|_| !work.entered));
+                problems.extend(fused.core_last);
+                problems.push(fused.next);
             }
         }
         self.clock.evaluate(problems);

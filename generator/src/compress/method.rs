@@ -42,14 +42,14 @@ impl Compression<'_> {
         reduction: f64,
         theta: f64,
     ) -> Result<Choice, Vec<PlanError>> {
-        let mut planner = Planner::new(self.clock.gpu());
-        self.at_reduction_by(&mut planner, method, reduction, theta)
+        let mut planners = self.planners();
+        self.at_reduction_by(&mut planners, method, reduction, theta)
     }
 
-    /// The same with a planner that remembers times.
+    /// The same with planners that remember times, one for each target.
     fn at_reduction_by(
         &mut self,
-        planner: &mut Planner,
+        planners: &mut [Planner],
         method: Method,
         reduction: f64,
         theta: f64,
@@ -58,7 +58,7 @@ impl Compression<'_> {
             Method::Tdc => self.tdc_forms(reduction, theta),
             Method::Uniform | Method::Optimal => self.uniform_forms(reduction),
         };
-        self.evaluated_by(planner, &with_forms(&self.network, forms))
+        self.evaluated_by(planners, &with_forms(&self.first().network, forms))
     }
 
     /// The choice of a method within the limits. Of methods other than the search, all reductions in whole per cents are tried: with a limit
@@ -75,11 +75,11 @@ impl Compression<'_> {
         if method == Method::Optimal {
             return self.choose(limits);
         }
-        let mut planner = Planner::new(self.clock.gpu());
+        let mut planners = self.planners();
         let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;
-            let choice = self.at_reduction_by(&mut planner, method, reduction, theta);
+            let choice = self.at_reduction_by(&mut planners, method, reduction, theta);
             choices.extend(choice.ok().filter(|choice| choice.loss.is_finite()));
         }
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));

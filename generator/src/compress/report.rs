@@ -6,9 +6,9 @@ mod page;
 pub use page::page;
 
 use super::form::{LayerProblem, form_of};
-use super::{Choice, Compression, Form, Ineligible, Method};
+use super::{Choice, Compression, Form, Ineligible, LowerBound, Method};
 use crate::ir::{Network, OpId};
-use crate::plan::{NetworkTime, PlanError, Planner};
+use crate::plan::{NetworkTime, PlanError};
 use serde::Serialize;
 
 /// What was chosen, and what else could have been.
@@ -16,8 +16,8 @@ use serde::Serialize;
 pub struct Report {
     /// The network's name.
     pub network: String,
-    /// The GPU.
-    pub gpu: &'static str,
+    /// The GPU, or all GPUs with their batches.
+    pub gpu: String,
     /// The input's shape.
     pub input: String,
     /// Where times come from.
@@ -30,10 +30,40 @@ pub struct Report {
     pub step: u32,
     /// Names of the networks that are compared.
     pub compared: Vec<String>,
+    /// The times on each GPU and batch.
+    pub targets: Vec<TargetReport>,
+    /// What no ranks can be faster than.
+    pub lower_bound: LowerBound,
+    /// The chosen network's time over the floor.
+    pub over_floor: f64,
     /// All points of the chart.
     pub series: Vec<Series>,
     /// All convolutions and linear layers, in the chosen form, or dense if nothing was chosen.
     pub layers: Vec<LayerReport>,
+}
+
+/// The times on a GPU with a batch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TargetReport {
+    /// GPU and batch.
+    pub name: String,
+    /// Time of the dense network, microseconds.
+    pub dense_us: f64,
+    /// Time of the chosen network, microseconds.
+    pub us: f64,
+}
+
+/// The times of a choice on all targets, whose names are given.
+pub fn target_reports(
+    names: impl IntoIterator<Item = String>,
+    choice: &Choice,
+    dense: &Choice,
+) -> Vec<TargetReport> {
+    let times = choice.target_us.iter().zip(&dense.target_us);
+    let reports = names.into_iter().zip(times);
+    reports
+        .map(|(name, (&us, &dense_us))| TargetReport { name, dense_us, us })
+        .collect()
 }
 
 /// Networks with different forms.
@@ -90,10 +120,14 @@ pub struct LayerReport {
     pub weight: String,
     /// The chosen form.
     pub form: String,
-    /// Time of its launches in the dense network, microseconds.
+    /// Time of its launches in the dense network on the first target, microseconds.
     pub dense_us: f64,
+    /// Where it comes from.
+    pub dense_source: TimeSource,
     /// Time of its launches in the chosen network; those that compute the next layer's first factor too are counted here.
     pub us: f64,
+    /// Where it comes from.
+    pub source: TimeSource,
     /// Operations of the dense layer, and of the chosen form.
     pub flops: [u64; 2],
     /// Loss of the chosen form.
@@ -102,6 +136,16 @@ pub struct LayerReport {
     pub compared: Vec<String>,
     /// Why it is dense; `None` if it is not.
     pub why_dense: Option<String>,
+}
+
+/// Where the time of a layer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeSource {
+    /// All its launches were measured.
+    Measured,
+    /// By the cost model, corrected by measured launches if there are any.
+    Predicted,
 }
 
 /// Another config of the network.
@@ -171,17 +215,24 @@ impl Compression<'_> {
         choice: &Choice,
         compared: &[Compared],
     ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
-        let planner = || Planner::new(self.clock.gpu());
-        let chosen = super::with_forms(&self.network, choice.forms.iter().copied());
-        let dense_time = NetworkTime::predict(&self.network, planner())?;
+        let planner = || self.first().clock.planner();
+        let chosen = super::with_forms(&self.first().network, choice.forms.iter().copied());
+        let dense_time = NetworkTime::predict(&self.first().network, planner())?;
         let time = NetworkTime::predict(&chosen, planner())?;
         let us = |time: &NetworkTime, op: OpId| {
             let steps = time.steps.iter().filter(|step| step.layer == Some(op));
             steps.map(|step| step.ns as f64 / 1e3).sum::<f64>()
         };
+        let source = |time: &NetworkTime, op: OpId| {
+            let mut steps = time.steps.iter().filter(|step| step.layer == Some(op));
+            match steps.all(|step| self.first().clock.is_measured(&step.problem)) {
+                true => TimeSource::Measured,
+                false => TimeSource::Predicted,
+            }
+        };
         let mut reports = Vec::new();
-        for op in (0..self.network.ops.len()).map(OpId) {
-            let Some(problem) = LayerProblem::of(&self.network, op) else {
+        for op in (0..self.first().network.ops.len()).map(OpId) {
+            let Some(problem) = LayerProblem::of(&self.first().network, op) else {
                 continue;
             };
             let mut forms = choice.forms.iter();
@@ -189,11 +240,13 @@ impl Compression<'_> {
             let form = form.map_or(Form::Dense, |(_, form)| *form);
             let dense_us = us(&dense_time, op);
             reports.push(LayerReport {
-                name: self.network.op(op).name.clone(),
+                name: self.first().network.op(op).name.clone(),
                 weight: weight_of(&problem),
                 form: form_text(&chosen, op),
                 dense_us,
+                dense_source: source(&dense_time, op),
                 us: us(&time, op),
+                source: source(&time, op),
                 flops: [Form::Dense, form].map(|form| problem.flops(form)),
                 loss: super::loss_units(self.losses, op, form) as f64 * super::LOSS_UNIT,
                 compared: compared
@@ -225,13 +278,13 @@ impl Compression<'_> {
     }
 
     /// The fastest form of a layer other than dense, in launches of its own, and its time.
-    fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
-        let mut layers = self.structure.layers.iter();
+    pub(super) fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
+        let mut layers = self.first().structure.layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
         let problem = &layer.contexts.last()?.problem;
         let forms = layer.forms.iter().filter(|form| **form != Form::Dense);
         let times = forms.filter_map(|&form| {
-            let ns = super::layer_times::separate_ns(&self.clock, problem, form)?;
+            let ns = super::layer_times::separate_ns(&self.first().clock, problem, form)?;
             Some((form, f64::from(ns) / 1e3))
         });
         times.min_by(|(_, a), (_, b)| a.total_cmp(b))

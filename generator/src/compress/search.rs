@@ -65,11 +65,21 @@ impl Cost {
     }
 }
 
+/// What other layers must know of a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Not a Tucker layer.
+    Other,
+    /// A Tucker layer without a first factor.
+    NoFirst,
+    /// A Tucker layer with a first factor; index of its D1 among those of the layer.
+    First(usize),
+}
+
 /// A form of a layer, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
-    /// For a Tucker layer: index of its D1 among those of the layer.
-    pub d1: Option<usize>,
+    pub kind: Kind,
     pub loss: u64,
     pub flops: u64,
     pub weight_bytes: u64,
@@ -92,7 +102,7 @@ pub(super) struct Layer {
     /// The group whose choices decide what the layer computes besides its own weights.
     pub group: Option<usize>,
     /// For each choice of the group (one without a group): the first factors that can be fused, in the order in which they run. Only the
-    /// first one whose layer is a Tucker layer can be.
+    /// first one of those that their layers have can be.
     pub exits: Vec<Vec<Exit>>,
 }
 
@@ -112,6 +122,8 @@ pub(super) struct Problem {
     pub groups: Vec<Group>,
     /// What all solutions take.
     pub constant: Cost,
+    /// Number of GPUs and batches that launches are chosen for.
+    pub targets: usize,
 }
 
 /// What a launch, or several, of a layer compute.
@@ -121,10 +133,36 @@ pub(super) struct Work {
     /// The choice of the layer's group.
     pub choice: usize,
     pub form: usize,
-    /// Whether an earlier launch computes the layer's first factor.
-    pub entered: bool,
-    /// Index among the exits of the choice, and of the D1 of the layer there.
-    pub exit: Option<(usize, usize)>,
+    /// Where an earlier launch computes the layer's first factor.
+    pub entered: Targets,
+    /// The first factor that the layer's launch computes too.
+    pub exit: Option<Fusion>,
+}
+
+/// A first factor that is fused with an earlier layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Fusion {
+    /// Index among the exits of the choice.
+    pub exit: usize,
+    /// Index of the D1 of the layer there.
+    pub d1: usize,
+    /// Where they are fused; elsewhere they are separate.
+    pub targets: Targets,
+}
+
+/// A set of the GPUs and batches that a network is planned for: forms are the same for all, launches are chosen for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub(super) struct Targets(pub u32);
+
+impl Targets {
+    pub fn contains(self, target: usize) -> bool {
+        self.0 >> target & 1 == 1
+    }
+
+    /// All sets that are not empty.
+    fn sets(count: usize) -> impl Iterator<Item = Self> {
+        (1..1u32 << count).map(Self)
+    }
 }
 
 /// A time in nanoseconds, or a lower bound of it.

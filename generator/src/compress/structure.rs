@@ -4,7 +4,8 @@
 //!
 //! - Of two convolutions that are added, a Tucker layer adds the other one, if that is not a Tucker layer; else the later one adds the
 //!   earlier one. Such a pair is a [group](Group): what both compute depends on which of them are Tucker layers.
-//! - The first Tucker layer that reads a Tucker layer's output is the one whose first factor can be fused with it.
+//! - Of the Tucker layers that read a Tucker layer's output, the first one that has a first factor is the one whose factor can be fused
+//!   with it.
 //!
 //! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
 
@@ -13,7 +14,6 @@ use super::search::{Exit, Group};
 use crate::ir::{Network, OpId, OpKind, Problem};
 use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner, Task};
 use std::collections::BTreeMap;
-use tdc_runtime::FactorRole;
 
 /// A layer that may have several forms, or Tucker ranks that are kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,11 +32,16 @@ impl Layer {
         forms.any(|form| matches!(form, Form::Tucker(_)) == is_tucker)
     }
 
-    /// A form that is, or is not, a Tucker layer.
-    fn example(&self, is_tucker: bool) -> Form {
-        let mut forms = self.forms.iter().copied();
-        let found = forms.find(|form| matches!(form, Form::Tucker(_)) == is_tucker);
-        found.unwrap_or(self.forms[0])
+    /// A form that is, or is not, a Tucker layer; with a first factor if there is one.
+    fn example(&self, network: &Network, is_tucker: bool) -> Form {
+        let problem = LayerProblem::of(network, self.op);
+        let has_first = |form: &Form| problem.is_some_and(|problem| problem.d1(*form).is_some());
+        let found = || {
+            let forms = self.forms.iter().copied();
+            forms.filter(|form| matches!(form, Form::Tucker(_)) == is_tucker)
+        };
+        let example = found().find(has_first).or_else(|| found().next());
+        example.unwrap_or(self.forms[0])
     }
 }
 
@@ -180,7 +185,7 @@ impl Folded {
             let mut known = classes.iter();
             let known = known.find(|(of, _)| *of == index);
             let is_tucker = known.is_none_or(|(_, is_tucker)| *is_tucker);
-            (layer.op, layer.example(is_tucker))
+            (layer.op, layer.example(network, is_tucker))
         });
         Self {
             network: FoldedNetwork::new(&with_forms(network, forms)),
@@ -190,10 +195,8 @@ impl Folded {
     fn context(&self, structure: &Structure, index: usize) -> Context {
         let op = structure.layers[index].op;
         let tasks = &self.network.graph.tasks;
-        let is_first = |task: &Task| {
-            task.parameters.layer == Some(op) && task.parameters.factors == [FactorRole::First]
-        };
-        let first = tasks.iter().position(is_first);
+        let is_of_layer = |task: &Task| task.parameters.layer == Some(op);
+        let first = tasks.iter().position(is_of_layer);
         let readers = first.and_then(|first| FusableReaders::new(&self.network.graph, first));
         let layer_of = |task: &usize| {
             let op = tasks[*task].parameters.layer;

@@ -1,7 +1,8 @@
 use super::*;
 use crate::gpu::gpu;
 use crate::ir::{
-    Activation, BinaryOp, ConvOptions, NetworkBuilder, OpOptions, ScaleShiftOptions, TensorShape,
+    Activation, BinaryOp, ConvOptions, NetworkBuilder, OpKind, OpOptions, ScaleShiftOptions,
+    TensorShape,
 };
 use crate::plan::{NetworkTime, TaskGraph};
 
@@ -139,7 +140,7 @@ fn by_brute_force(
     losses: &Losses,
     limits: &[Limit],
 ) -> Option<(u64, u64)> {
-    let layers = &compression.structure.layers;
+    let layers = &compression.first().structure.layers;
     let mut best = None;
     let mut forms = vec![0; layers.len()];
     let mut planner = Planner::new(gpu("h200").unwrap());
@@ -149,7 +150,7 @@ fn by_brute_force(
             .zip(&forms)
             .map(|(layer, &form)| (layer.op, layer.forms[form]))
             .collect();
-        let network = with_forms(&compression.network, chosen.iter().copied());
+        let network = with_forms(&compression.first().network, chosen.iter().copied());
         let graph = TaskGraph::new(&network);
         let time = NetworkTime::of_graph(&mut planner, graph).unwrap();
         let loss = |&(op, form): &(OpId, Form)| loss_units(losses, op, form);
@@ -222,7 +223,7 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
         let time = NetworkTime::predict(&chosen, Planner::new(gpu)).unwrap();
         decomposed += usize::from(found.loss > 0.0);
         fused += usize::from(time.steps.iter().any(|step| step.name.contains('+')));
-        grouped += usize::from(!compression.structure.groups.is_empty());
+        grouped += usize::from(!compression.first().structure.groups.is_empty());
     }
     println!("{fused} fused, {grouped} with groups, {decomposed} decomposed");
     assert!(fused > 0 && grouped > 0 && decomposed > 0);
@@ -231,6 +232,104 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
 #[test]
 fn forms_are_those_of_all_planned_assignments() {
     agree_with_brute_force(0..30);
+}
+
+/// The network with another batch.
+fn with_batch(network: &Network, batch: u32) -> Network {
+    let mut builder = NetworkBuilder::new(
+        "net",
+        TensorShape {
+            batch,
+            ..network.input()
+        },
+    );
+    for op in &network.ops[1..] {
+        let inputs: Vec<String> = op
+            .inputs
+            .iter()
+            .map(|&x| network.op(x).name.clone())
+            .collect();
+        let options = match &op.kind {
+            OpKind::Conv(conv) => OpOptions::Conv(conv.options.clone()),
+            OpKind::ScaleShift(options) => OpOptions::ScaleShift(options.clone()),
+            OpKind::Binary(op, activation) => OpOptions::Binary(*op, *activation),
+            OpKind::Concat => OpOptions::Concat,
+            other => panic!("{other:?}"),
+        };
+        builder.op(&op.name, Some(&inputs), options);
+    }
+    builder.finish().unwrap()
+}
+
+/// The launches of each GPU and batch are its own, the forms those of all.
+#[test]
+fn forms_for_several_targets_are_those_of_all_planned_assignments() {
+    let (mut fused_by_one, mut checked) = (0, 0);
+    for case in 0..12 {
+        let mut random = Random(case);
+        let network = random_network(&mut random);
+        let loss = |form: Form| match form {
+            Form::Tucker([d1, d2]) => 1.0 / f64::from(d1 + d2),
+            Form::LowRank(rank) => 1.0 / f64::from(rank),
+            Form::Dense => 0.0,
+        };
+        let losses = |_: OpId, form: Form| loss(form);
+        let scope = Scope {
+            step: 96,
+            ..Scope::default()
+        };
+        let other = with_batch(&network, 3);
+        let targets = [
+            (&network, gpu("h200").unwrap()),
+            (&other, gpu("rtx4090").unwrap()),
+        ];
+        let compression = Compression::for_targets(&targets, &scope, false, &losses);
+        let mut compression = compression.unwrap();
+        let layers = &compression.first().structure.layers;
+        let assignments: usize = layers.iter().map(|layer| layer.forms.len()).product();
+        if !(2..=400).contains(&assignments) {
+            continue;
+        }
+        let fastest = compression.fastest();
+        let limit = 0.6 * fastest.loss;
+        let mut planners = compression.planners();
+        let mut best = f64::INFINITY;
+        for assignment in 0..assignments {
+            let mut rest = assignment;
+            let forms = compression.first().structure.layers.iter().map(|layer| {
+                let form = layer.forms[rest % layer.forms.len()];
+                rest /= layer.forms.len();
+                (layer.op, form)
+            });
+            let forms: Vec<_> = forms.collect();
+            let network = with_forms(compression.dense(), forms);
+            let choice = compression.evaluated_by(&mut planners, &network).unwrap();
+            if choice.loss <= limit {
+                best = best.min(choice.us);
+            }
+        }
+        let found = compression.choose(&[Limit::Loss(limit)]).unwrap();
+        // The search rounds the weighted time of each layer to a nanosecond.
+        let rounding = 1e-3 * (2 * compression.first().structure.layers.len() + 2) as f64;
+        assert!(
+            (found.us - best).abs() <= rounding,
+            "case {case}: {found:?} {best}"
+        );
+        assert_eq!(found.target_us.len(), 2);
+        let dense = compression.dense_choice().unwrap();
+        let relative = found.target_us.iter().zip(&dense.target_us);
+        let mean = relative.map(|(us, dense)| us / dense).sum::<f64>() / 2.0;
+        assert!((found.us - mean * dense.us).abs() < 1e-9 * dense.us);
+        let is_fused = |target: &Target| {
+            let network = with_forms(&target.network, found.forms.iter().copied());
+            let time = NetworkTime::predict(&network, target.clock.planner()).unwrap();
+            time.steps.iter().any(|step| step.name.contains('+'))
+        };
+        let fused: Vec<bool> = compression.targets.iter().map(is_fused).collect();
+        fused_by_one += usize::from(fused[0] != fused[1]);
+        checked += 1;
+    }
+    assert!(checked >= 4 && fused_by_one > 0, "{checked} {fused_by_one}");
 }
 
 mod deep {

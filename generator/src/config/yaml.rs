@@ -5,6 +5,7 @@
 //! line and column.
 
 mod activation;
+mod edit;
 pub(super) mod fields;
 pub(super) mod layers;
 mod model_options;
@@ -20,6 +21,7 @@ use super::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
     INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
 };
+pub use edit::with_ranks;
 use fields::{Fields, integers, list};
 pub use model_options::ModelOptions;
 use node::{Node, Value};

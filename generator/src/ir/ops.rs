@@ -49,7 +49,7 @@ pub use pool::{PoolKind, PoolProblem};
 #[cfg(feature = "check")]
 pub use resize::resize_reference;
 pub use resize::{AxisPlaces, Coordinates, Interpolation, ResizeProblem, Rounding};
-pub use tucker::{NextFactor, TuckerProblem};
+pub use tucker::{FusedTucker, NextFactor, TuckerProblem};
 
 use super::{Activation, Epilogue, Layout, Precision, Prologue, Tensor, TensorShape};
 use serde::Serialize;

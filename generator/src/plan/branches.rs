@@ -397,7 +397,7 @@ mod tests {
             let of =
                 |layer: &LayerPlan| bytes(layer, plan.units[layer.unit].variant().workspace_bytes);
             let [writes, all] = of(layer);
-            for other in 0..index {
+            for (other, &is_before) in own.iter().enumerate() {
                 let [other_writes, other_all] = of(&plan.layers[other]);
                 let overlap = |a: &[std::ops::Range<u64>], b: &[std::ops::Range<u64>]| {
                     let apart = |a: &std::ops::Range<u64>, b: &std::ops::Range<u64>| {
@@ -407,7 +407,7 @@ mod tests {
                 };
                 let is_shared = overlap(&writes, &other_all) || overlap(&other_writes, &all);
                 assert!(
-                    own[other] || !is_shared,
+                    is_before || !is_shared,
                     "{index} and {other} at the same time"
                 );
                 shared += usize::from(is_shared);

@@ -37,6 +37,7 @@ mod next_factor;
 mod separate;
 
 use super::graph::TaskGraph;
+use super::kernel::layers_with_square_factors;
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
@@ -61,7 +62,7 @@ impl TaskGraph {
     }
 }
 
-/// The problems of all units that a plan of the network may have, in task order.
+/// The problems of all units that a plan of the network may have, in task order, and of those that kernels of its layers have in addition.
 pub fn candidate_problems(network: &Network) -> Vec<Problem> {
     let graph = TaskGraph::new(network);
     let candidates = graph.candidates();
@@ -73,5 +74,13 @@ pub fn candidate_problems(network: &Network) -> Vec<Problem> {
     problems.sort_by_key(|(task, _)| *task);
     let problems = problems.into_iter().map(|(_, problem)| problem);
     let conversions = conversions.iter().map(FormatConversion::problem);
-    problems.chain(conversions).collect()
+    let kernels = layers_with_square_factors(network);
+    let of_kernel = |graph: TaskGraph| {
+        let candidates = graph.candidates().into_iter();
+        candidates
+            .map(|candidate| candidate.task.problem)
+            .collect::<Vec<_>>()
+    };
+    let kernels = kernels.into_iter().flat_map(of_kernel);
+    problems.chain(conversions).chain(kernels).collect()
 }

@@ -1,5 +1,7 @@
 //! The choice of scheme and tile for one problem.
 
+#[cfg(feature = "compress")]
+use super::correction::Correction;
 use super::error::PlanError;
 use super::launch::LaunchPrediction;
 use super::name::{problem_label, unit_name};
@@ -16,6 +18,8 @@ use crate::scheme::{
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+#[cfg(feature = "compress")]
+use std::sync::Arc;
 
 /// How scheme and tile were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +72,9 @@ pub struct Planner {
     /// Replaces the committed table of its GPU.
     table: Option<TuningTable>,
     choices: HashMap<ChoiceKey, Choice>,
+    /// Applied to predicted times of chosen tiles.
+    #[cfg(feature = "compress")]
+    correction: Arc<Correction>,
 }
 
 impl Planner {
@@ -78,6 +85,8 @@ impl Planner {
             tiles: TilePolicy::Model,
             table: None,
             choices: HashMap::new(),
+            #[cfg(feature = "compress")]
+            correction: Arc::default(),
         }
     }
 
@@ -92,6 +101,12 @@ impl Planner {
             table: Some(table),
             ..self
         }
+    }
+
+    /// The same with corrected times of the tiles that it chooses.
+    #[cfg(feature = "compress")]
+    pub(crate) fn with_correction(self, correction: Arc<Correction>) -> Self {
+        Self { correction, ..self }
     }
 
     /// The tuning table of this GPU; `None` if tiles are not tuned or there is none.
@@ -135,6 +150,10 @@ impl Planner {
         }
         let mut choice = self.choose_uncached(layer, problem, scheme, tile)?;
         choice.measured_us = self.measured_us(problem, &choice);
+        #[cfg(feature = "compress")]
+        {
+            choice.predicted_us = self.correction.us(problem, choice.predicted_us);
+        }
         self.choices.insert(key, choice.clone());
         Ok(choice)
     }

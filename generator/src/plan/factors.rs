@@ -30,6 +30,15 @@ struct LayerTasks<'a> {
     tile: Option<&'a Vec<u32>>,
 }
 
+/// What becomes of the first factor of a Tucker layer with D1 = C, and of the last one with D2 = N.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SquareFactors {
+    /// The packer multiplies them into the core.
+    Dropped,
+    /// The program that embeds the kernel packs all three factors.
+    Kept,
+}
+
 enum LayerProblems {
     Dense(Problem),
     Factors(Vec<(FactorRole, Problem)>),
@@ -41,12 +50,20 @@ impl LayerProblems {
     }
 
     /// Those of a convolution.
-    fn of_conv(spec: &LayerSpec) -> Self {
+    fn of_conv(spec: &LayerSpec, square_factors: SquareFactors) -> Self {
         let conv = spec.problem;
         let in_layout = |conv: ConvProblem| Problem::Conv(conv.in_layout(spec.layout));
         if let Some(ranks) = spec.ranks {
-            let problems = conv.tucker_factors(ranks).map(in_layout);
-            return Self::factors(&FactorRole::TUCKER, problems);
+            let factors = match square_factors {
+                SquareFactors::Dropped => conv.tucker_chain(ranks),
+                SquareFactors::Kept => {
+                    let factors = conv.tucker_factors(ranks);
+                    FactorRole::TUCKER.into_iter().zip(factors).collect()
+                }
+            };
+            let problems = factors.into_iter();
+            let problems = problems.map(|(role, conv)| (role, in_layout(conv)));
+            return Self::Factors(problems.collect());
         }
         if let Some(rank) = spec.cp_rank {
             let horizontal_first = factor_order::horizontal_first(&CpProblem { conv, rank });
@@ -69,13 +86,19 @@ impl LayerProblems {
 
 impl TaskGraph {
     /// Adds the tasks of a convolution. With Tucker ranks there are three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
-    /// eqs. 2-4). With a CP rank there are four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1
+    /// eqs. 2-4), or fewer if [square factors](ConvProblem::tucker_chain) are dropped. With a CP rank there are four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1
     /// (CP paper, eq. 7). With a rank there are two: 1x1 to as many channels, 1x1 to N. The prologue belongs to the first factor, the
     /// epilogue to the last. The scheme and tile that the config requests belong to the factors between them.
-    pub(super) fn push_layer(&mut self, spec: &LayerSpec, values: &LayerValues, ops: &LayerOps) {
+    pub(super) fn push_layer(
+        &mut self,
+        spec: &LayerSpec,
+        square_factors: SquareFactors,
+        values: &LayerValues,
+        ops: &LayerOps,
+    ) {
         let layer = LayerTasks {
             name: &spec.name,
-            problems: LayerProblems::of_conv(spec),
+            problems: LayerProblems::of_conv(spec, square_factors),
             scheme: spec.scheme.as_ref(),
             tile: spec.tile.as_ref(),
         };
@@ -120,6 +143,7 @@ impl TaskGraph {
                         layer: Some(ops.layer),
                         factors: Vec::new(),
                         fold: ops.fold.clone(),
+                        ends_layer: true,
                         scale_shift: ops.prologue,
                         ..Parameters::default()
                     },
@@ -131,10 +155,11 @@ impl TaskGraph {
             LayerProblems::Factors(factors) => factors,
         };
         let mut x = values.x;
-        for (factor, problem) in factors {
+        let count = factors.len();
+        for (index, (factor, problem)) in factors.into_iter().enumerate() {
             let name = format!("{}.{}", layer.name, factor.as_str());
-            let (is_first, is_last) = (factor == FactorRole::First, factor == FactorRole::Last);
-            let is_inner = !is_first && !is_last;
+            let (is_first, is_last) = (index == 0, index + 1 == count);
+            let is_inner = !matches!(factor, FactorRole::First | FactorRole::Last);
             let y = match is_last {
                 true => values.y,
                 false => self.add_value(name.clone(), problem.y(), None),
@@ -152,6 +177,7 @@ impl TaskGraph {
                         true => ops.fold.clone(),
                         false => Vec::new(),
                     },
+                    ends_layer: is_last,
                     scale_shift: ops.prologue.filter(|_| is_first),
                     ..Parameters::default()
                 },

@@ -8,7 +8,7 @@
 //!
 //! Everything that is a choice, such as fusing the factors of a layer, is left to [candidates](super::candidates).
 
-use super::factors::{LayerOps, LayerValues};
+use super::factors::{LayerOps, LayerValues, SquareFactors};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
@@ -231,7 +231,8 @@ impl Folder<'_> {
             fold: epilogue_ops.fold,
             prologue: prologue.map(|prologue| prologue.scale_shift),
         };
-        self.graph.push_layer(&spec, &values, &ops);
+        self.graph
+            .push_layer(&spec, SquareFactors::Dropped, &values, &ops);
         self.layers.push((id, Problem::Conv(spec.problem)));
     }
 

@@ -30,6 +30,8 @@ pub struct Parameters {
     /// The scale_shift ops after the layer that are folded into weights and bias, in order. The layer's own id represents its own
     /// BatchNorm.
     pub fold: Vec<OpId>,
+    /// Whether the task computes the end of the layer, to which bias and folded ops belong.
+    pub ends_layer: bool,
     /// The scale_shift op whose scale and shift the task applies: its prologue, or a task that is a scale_shift itself.
     pub scale_shift: Option<OpId>,
     /// The layer whose first factor the task computes after those of `layer`.
@@ -66,10 +68,10 @@ impl Parameters {
         }
     }
 
-    /// Whether bias and folded ops belong to these weights of a layer: to the last factor, or to the weights of a layer that is not
-    /// factorised.
-    pub fn carries_bias(factor: Option<FactorRole>) -> bool {
-        matches!(factor, None | Some(FactorRole::Last))
+    /// Whether bias and folded ops belong to the weights with this index in [`weights`](Self::weights): to the layer's last factor, or to
+    /// the weights of a layer that is not factorised.
+    pub fn carries_bias(&self, index: usize) -> bool {
+        self.factors.is_empty() || self.ends_layer && index + 1 == self.factors.len()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::chain::chain_units;
 use super::choose::Planner;
 use super::error::PlanError;
-use super::factors::{LayerOps, LayerValues};
+use super::factors::{LayerOps, LayerValues, SquareFactors};
 use super::graph::{Task, TaskGraph, ValueId};
 use super::lowering::lower;
 use super::name::problem_label;
@@ -11,8 +11,8 @@ use super::tuning::TuningTable;
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{
-    ConvProblem, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem, TilePolicy,
-    TuckerProblem,
+    ConvProblem, FusedTucker, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem,
+    TilePolicy,
 };
 use tdc_runtime::{Conv, FactorRole, FusedOps, Tucker, Variant};
 
@@ -83,10 +83,12 @@ pub fn kernel_name(layer: &LayerSpec) -> String {
         None => problem_label(&Problem::Conv(layer.problem)),
         Some(ranks) => {
             let factors = layer.problem.tucker_factors(ranks);
-            match TuckerProblem::from_factors(&factors) {
-                Some([whole, _]) => problem_label(&Problem::Tucker(whole)),
+            let core = factors[1];
+            let factors: Vec<_> = FactorRole::TUCKER.into_iter().zip(factors).collect();
+            match FusedTucker::new(&factors) {
+                Some(fused) => problem_label(&Problem::Tucker(fused.whole)),
                 // The partial sums of its core are added by atomics; there is no name for such a complete layer.
-                None => format!("tucker_{}", problem_label(&Problem::Conv(factors[1]))),
+                None => format!("tucker_{}", problem_label(&Problem::Conv(core))),
             }
         }
     }
@@ -172,14 +174,27 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         fold: Vec::new(),
         prologue: None,
     };
-    graph.push_layer(&spec, &values, &ops);
+    graph.push_layer(&spec, SquareFactors::Kept, &values, &ops);
     graph
+}
+
+/// The graphs of a network's Tucker layers, each as a kernel, that have factors which a network drops.
+pub(super) fn layers_with_square_factors(network: &Network) -> Vec<TaskGraph> {
+    let has_square_factor = |layer: &LayerSpec| {
+        let shape = &layer.problem.shape;
+        let ranks = layer.ranks.filter(|_| layer.layout == Layout::Nchw);
+        ranks.is_some_and(|[d1, d2]| d1 == shape.c || d2 == shape.n)
+    };
+    let layers = network_layers(network).into_iter();
+    let layers = layers.filter(has_square_factor);
+    layers.map(|layer| layer_graph(&layer)).collect()
 }
 
 /// The convolutions of a network, each with its fused ops and the name of its op, in execution order.
 pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     let graph = TaskGraph::new(network);
-    let layer = |task: &Task, rest: &[Task]| {
+    let layer = |tasks: &[Task]| {
+        let (task, last) = (tasks.first()?, tasks.last()?);
         let op = network.op(task.parameters.layer?);
         let OpKind::Conv(conv) = &op.kind else {
             return None;
@@ -190,13 +205,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
             let other_factors = conv.options.cp_rank.or(conv.options.rank);
             conv_of_task.filter(|_| other_factors.is_none())
         };
-        let first = problem(task)?;
-        let last = match conv.options.ranks {
-            None => first,
-            Some(_) if task.parameters.factors == [FactorRole::First] => problem(rest.get(1)?)?,
-            // Core and last factor belong to the layer of the first.
-            Some(_) => return None,
-        };
+        let (first, last) = (problem(task)?, problem(last)?);
         Some(LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
@@ -215,11 +224,11 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
             tile: conv.options.tile.clone(),
         })
     };
-    let tasks = &graph.tasks;
-    let layers = tasks.iter().enumerate();
-    layers
-        .filter_map(|(index, task)| layer(task, &tasks[index + 1..]))
-        .collect()
+    let of_one_op = |a: &Task, b: &Task| {
+        a.parameters.layer.is_some() && a.parameters.layer == b.parameters.layer
+    };
+    let layers = graph.tasks.chunk_by(of_one_op);
+    layers.filter_map(layer).collect()
 }
 
 #[cfg(test)]

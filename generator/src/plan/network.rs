@@ -284,17 +284,17 @@ fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSl
     let slots = variant.packed_layouts().enumerate();
     slots
         .map(|(index, (_, layout))| {
-            let (name, factor) = match weights.get(index) {
+            let name = match weights.get(index) {
                 Some(&(layer, Some(factor))) => {
                     let layer = &graph.values[layer.0].name;
-                    (format!("{layer}.{}", factor.as_str()), Some(factor))
+                    format!("{layer}.{}", factor.as_str())
                 }
-                _ => (task.name.clone(), None),
+                _ => task.name.clone(),
             };
             WeightSlot {
                 name,
                 layout: layout.clone(),
-                bias_len: match Parameters::carries_bias(factor) {
+                bias_len: match task.parameters.carries_bias(index) {
                     true => variant.bias_len,
                     false => 0,
                 },

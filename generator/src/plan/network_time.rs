@@ -29,6 +29,8 @@ pub struct StepTime {
     pub name: String,
     /// The layer whose weights it reads.
     pub layer: Option<OpId>,
+    /// What it computes.
+    pub problem: Problem,
     /// Its time in the network, nanoseconds.
     pub ns: u64,
 }
@@ -44,6 +46,15 @@ impl NetworkTime {
         Self::of_graph(&mut planner, TaskGraph::new(network))
     }
 
+    /// The same with the caller's planner, which may have a correction.
+    #[cfg(feature = "compress")]
+    pub(crate) fn of_network(
+        planner: &mut Planner,
+        network: &Network,
+    ) -> Result<Self, Vec<PlanError>> {
+        Self::of_graph(planner, TaskGraph::new(network))
+    }
+
     /// The same for a graph that was folded, with the caller's planner.
     pub(crate) fn of_graph(
         planner: &mut Planner,
@@ -56,6 +67,7 @@ impl NetworkTime {
                 Ok(ns) => steps.push(StepTime {
                     name: task.name.clone(),
                     layer: task.parameters.layer,
+                    problem: task.problem,
                     ns,
                 }),
                 Err(error) => errors.push(error),
@@ -88,7 +100,7 @@ impl Planner {
     }
 
     /// What a unit takes in a network beyond the time of its repeated launches, microseconds.
-    pub(super) fn in_network_us(&self, problem: &Problem, choice: &Choice) -> f64 {
+    pub(crate) fn in_network_us(&self, problem: &Problem, choice: &Choice) -> f64 {
         let work = choice.scheme.work(problem, &choice.tile, self.gpu());
         in_network_us(problem, work.launches.len(), self.gpu())
     }

@@ -1,6 +1,6 @@
 //! Recipes: the checkpoint tensors that each slot of a network's weight file is packed from.
 
-use super::graph::Parameters;
+use super::Parameters;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
 use tdc_runtime::{Decomposition, FactorRole, WeightLayout, WeightSlot};
@@ -17,7 +17,7 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
             let (op, factor) = weights
                 .get(index)
                 .map_or((None, None), |&(op, factor)| (Some(op), factor));
-            let carries_bias = Parameters::carries_bias(factor);
+            let carries_bias = parameters.carries_bias(index);
             let fold = parameters.fold.iter().filter(|_| carries_bias);
             let before = parameters.scale_shift.filter(|_| index == 0);
             let own = SlotRecipe {

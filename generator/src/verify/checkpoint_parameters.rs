@@ -3,9 +3,13 @@
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};
 use crate::plan::{NetworkPlan, factorized_layer, scale_shift_source};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use tdc_runtime::{Decomposition, FactorRole};
 use tdc_weights::{Checkpoint, Resolved, ScaleShiftSource, WeightError};
+
+/// A factor of a layer with its values.
+type Part<'a> = (FactorRole, Cow<'a, [f32]>);
 
 /// Reads a checkpoint for one network.
 pub struct CheckpointParameters {
@@ -84,24 +88,32 @@ impl CheckpointParameters {
     /// Multiplies the factors. The BatchNorm was folded into the rows of the last factor; it is removed
     /// again.
     fn expand_factors(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
-        let mut factors: HashMap<OpId, Vec<(FactorRole, &[f32])>> = HashMap::new();
+        let mut factors: HashMap<OpId, Vec<Part>> = HashMap::new();
         for layer in &plan.layers {
             for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
                 if let Some(part) = part {
                     let weight = &resolved.values[slot].weight[..];
-                    factors.entry(op).or_default().push((part, weight));
+                    factors.entry(op).or_default().push((part, weight.into()));
                 }
             }
         }
         for (id, mut parts) in factors {
-            // The filters of a CP layer may be applied in either order.
-            parts.sort_unstable_by_key(|&(part, _)| part);
-            let parts: Vec<&[f32]> = parts.into_iter().map(|(_, weight)| weight).collect();
             let Some(layer) = factorized_layer(network, id) else {
                 continue;
             };
             let shape = layer.shape.map(|size| size as usize);
             let [_, i, r, s] = shape;
+            if let Decomposition::Tucker(ranks) = layer.decomposition {
+                // A factor that the plan does not have is an identity.
+                for (role, rank) in [FactorRole::First, FactorRole::Last].into_iter().zip(ranks) {
+                    if parts.iter().all(|(known, _)| *known != role) {
+                        parts.push((role, identity(rank as usize)));
+                    }
+                }
+            }
+            // The filters of a CP layer may be applied in either order.
+            parts.sort_by_key(|(part, _)| *part);
+            let parts: Vec<&[f32]> = parts.iter().map(|(_, weight)| &weight[..]).collect();
             let mut weight = match (layer.decomposition, &parts[..]) {
                 (Decomposition::Tucker(ranks), &[first, core, last]) => {
                     tucker_weight(shape, ranks.map(|rank| rank as usize), [first, core, last])
@@ -133,6 +145,15 @@ impl CheckpointParameters {
             self.weights.insert(id, weight);
         }
     }
+}
+
+/// An identity matrix.
+fn identity(size: usize) -> Cow<'static, [f32]> {
+    let row_and_column = |at: usize| (at / size, at % size);
+    (0..size * size)
+        .map(row_and_column)
+        .map(|(row, column)| if row == column { 1.0 } else { 0.0 })
+        .collect()
 }
 
 /// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (TDC paper, eq. 1).

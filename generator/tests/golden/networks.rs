@@ -108,7 +108,7 @@ pub fn mixed() -> Network {
         "fused",
         None,
         OpOptions::Conv(ConvOptions {
-            ranks: Some([9, 8]),
+            ranks: Some([8, 8]),
             bias: true,
             scheme: Some("tucker_fused".to_owned()),
             tile: Some(vec![2, 3, 1, 1, 1, 2, 1, 1, 16]),

@@ -337,21 +337,32 @@ pub struct CompressArgs {
     /// Other configs of the network, whose ranks are compared
     #[arg(long, value_name = "CONFIG", num_args = 1..)]
     pub compare: Vec<PathBuf>,
+    /// Measure the launches of the choice and of its neighbours on the local GPU, and choose again until the answer stands
+    #[arg(long)]
+    pub tune: bool,
+    /// With --tune: table of measured times to write, for the option --table of other commands; results are kept in TABLE.journal, from
+    /// which an interrupted run resumes [default: tuning-<gpu>.txt]
+    #[arg(long, value_name = "TABLE", requires = "tune")]
+    pub table: Option<PathBuf>,
+    /// With --tune: ordinal of the local GPU to measure on, counted from 0 as CUDA does
+    #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
+    pub device: u32,
     /// Points of the frontier of time and loss that a report, or a run without a budget, has
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub points: u32,
-    /// The GPU to choose for [default: h200]
-    #[arg(long, value_name = "NAME")]
-    pub gpu: Option<String>,
+    /// The GPUs to choose for: the mean of the times relative to the dense network counts [default: h200]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub gpu: Vec<String>,
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
     pub input: Vec<InputShape>,
+    /// The batch sizes to choose for, on each GPU [default: that of the config]
     #[arg(
         long,
-        help = help(Key::Batch),
-        value_name = value_name(Key::Batch),
+        value_name = "N,...",
+        value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..),
     )]
-    pub batch: Option<u32>,
+    pub batch: Vec<u32>,
     #[arg(
         long,
         help = help(Key::Precision),

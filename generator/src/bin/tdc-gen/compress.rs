@@ -5,11 +5,16 @@ use crate::config::{Source, load};
 use crate::failure::Failure;
 use crate::inputs::{in_file, reject_overwriting};
 use crate::output::{note, print};
+use crate::tuned_launches::TunedLaunches;
+use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::LossTable;
-use tdc_generator::compress::report::{Compared, Found, Report, page};
+use tdc_generator::compress::report::{
+    Compared, Found, Report, TargetReport, page, target_reports,
+};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, Scope, has_ranks, incomparable, with_forms,
+    Budget, Choice, Compression, Form, Limit, MAX_TARGETS, Method, Scope, TuneError, has_ranks,
+    incomparable, with_forms,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -39,8 +44,15 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    let gpu = gpu(args)?;
+    if args.tune && (budgets.is_empty() || args.method != Method::Optimal) {
+        return Err(Failure::Input(
+            "--tune measures the choice of the exact search within a budget; give a budget, such as --latency-us, and no other --method"
+                .to_owned(),
+        ));
+    }
+    let gpus = gpus(args)?;
     let (network, source) = network(args, &args.config)?;
+    let targets = targets(args, &gpus)?;
     check_names(args, &network)?;
     let compared = compared(args, &network)?;
     let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
@@ -51,10 +63,21 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
         network,
         compared,
         losses,
-        gpu,
+        targets,
     };
-    let files = run.files(&budgets)?;
+    let mut launches = match args.tune {
+        true => {
+            let session = TuningSession::open(args.device, args.table.clone())?;
+            Some(TunedLaunches::new(session, gpus[0])?)
+        }
+        false => None,
+    };
+    let files = run.files(&budgets, launches.as_mut())?;
     let mut written: Vec<(&Path, &[u8])> = Vec::new();
+    let table = launches.as_ref().map(TunedLaunches::table);
+    if let Some((path, table)) = &table {
+        written.push((path, table.as_bytes()));
+    }
     if let (Some(path), Some(config)) = (&args.out, &files.config) {
         written.push((path, config.as_bytes()));
     }
@@ -86,18 +109,42 @@ struct Run<'a> {
     /// Other configs of the network, each with its name.
     compared: Vec<(String, Network)>,
     losses: LossTable,
+    targets: Vec<Target>,
+}
+
+/// A GPU and a batch to choose for.
+struct Target {
+    network: Network,
     gpu: &'static Gpu,
 }
 
+impl Target {
+    fn name(&self) -> String {
+        format!("{}, batch {}", self.gpu.name, self.network.input().batch)
+    }
+}
+
 impl Run<'_> {
-    fn files(&self, budgets: &[Budget]) -> Result<Files, Failure> {
+    fn files(
+        &self,
+        budgets: &[Budget],
+        launches: Option<&mut TunedLaunches>,
+    ) -> Result<Files, Failure> {
         let args = self.args;
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
         let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
         let scope = scope(args);
-        let compression =
-            Compression::new(&self.network, self.gpu, &scope, args.keep_ranks, &losses);
+        let targets = self.targets.iter();
+        let targets: Vec<_> = targets
+            .map(|target| (&target.network, target.gpu))
+            .collect();
+        let compression = Compression::for_targets(&targets, &scope, args.keep_ranks, &losses);
         let mut compression = compression.map_err(planned)?;
+        let is_tuned = launches.is_some();
+        let tuned = match launches {
+            Some(launches) => Some(self.tuned(&mut compression, budgets, launches)?),
+            None => None,
+        };
         let dense = compression.dense_choice().map_err(planned)?;
         print(format_args!("dense: {dense}\n"))?;
         let ops = self.network.ops.len();
@@ -117,9 +164,10 @@ impl Run<'_> {
         }
         let compared = self.evaluated(&compression)?;
         let limits = compression.limits(budgets, &dense);
-        let chosen = match limits.is_empty() {
-            true => None,
-            false => {
+        let chosen = match tuned {
+            Some(choice) => Some(choice),
+            None if limits.is_empty() => None,
+            None => {
                 note("searching");
                 let choice = compression.by_method(args.method, args.theta, &limits);
                 Some(choice.map_err(Failure::input)?)
@@ -131,7 +179,20 @@ impl Run<'_> {
                 print(format_args!("  {name:<28} {form}\n"))?;
             }
             print(format_args!("chosen: {choice}\n"))?;
+            self.print_targets(choice, &dense)?;
         }
+        let lower_bound = compression.lower_bound();
+        let over_floor = lower_bound.distance(chosen.as_ref().unwrap_or(&dense));
+        print(format_args!(
+            "lower bounds: {:.2} us with any ranks of the grid, {:.2} us with any kernels; {} takes {over_floor:.2} times the latter\n",
+            lower_bound.fastest_us,
+            lower_bound.floor_us,
+            if chosen.is_some() {
+                "the choice"
+            } else {
+                "the dense network"
+            }
+        ))?;
         let frontier = match args.report.is_some() || chosen.is_none() {
             true => self.frontier(&mut compression, &dense)?,
             false => Vec::new(),
@@ -150,14 +211,26 @@ impl Run<'_> {
                 };
                 Some(self.report(Report {
                     network: self.network.name.clone(),
-                    gpu: self.gpu.name,
+                    gpu: self.target_names(),
                     input: self.network.input_shapes(),
-                    times: "predicted by the cost model, for the network as a whole",
+                    times: match is_tuned {
+                        true => {
+                            "measured, or predicted by the cost model and corrected by measured launches, for the network as a whole"
+                        }
+                        false => "predicted by the cost model, for the network as a whole",
+                    },
                     criterion: self.losses.criterion().to_owned(),
                     weights: self.losses_name(),
                     step: args.step.get(),
                     compared: compared.iter().map(|other| other.name.clone()).collect(),
                     series: compression.series(found, args.theta),
+                    lower_bound,
+                    over_floor,
+                    targets: target_reports(
+                        self.targets.iter().map(Target::name),
+                        choice,
+                        &dense,
+                    ),
                     layers,
                 })?)
             }
@@ -165,6 +238,63 @@ impl Run<'_> {
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
+    }
+
+    /// The GPU, or with several targets all of them.
+    fn target_names(&self) -> String {
+        match &self.targets[..] {
+            [target] => target.gpu.name.to_owned(),
+            targets => targets
+                .iter()
+                .map(Target::name)
+                .collect::<Vec<_>>()
+                .join("; "),
+        }
+    }
+
+    /// The times of several targets, with the mean and the worst.
+    fn print_targets(&self, choice: &Choice, dense: &Choice) -> Result<(), Failure> {
+        let targets = target_reports(self.targets.iter().map(Target::name), choice, dense);
+        let relative = |target: &TargetReport| target.us / target.dense_us;
+        let worst = targets
+            .iter()
+            .max_by(|a, b| relative(a).total_cmp(&relative(b)));
+        let Some(worst) = worst.filter(|_| targets.len() > 1) else {
+            return Ok(());
+        };
+        for target in &targets {
+            let TargetReport { name, us, .. } = target;
+            let relative = relative(target);
+            print(format_args!(
+                "  {name}: {us:.2} us, {relative:.3} of dense\n"
+            ))?;
+        }
+        let mean = targets.iter().map(relative).sum::<f64>() / targets.len() as f64;
+        print(format_args!(
+            "  mean {mean:.3} of dense, worst {:.3} ({})\n",
+            relative(worst),
+            worst.name
+        ))
+    }
+
+    /// The choice by measured times.
+    fn tuned(
+        &self,
+        compression: &mut Compression,
+        budgets: &[Budget],
+        launches: &mut TunedLaunches,
+    ) -> Result<Choice, Failure> {
+        note("searching");
+        let choice = compression.tuned(
+            budgets,
+            |problems| launches.measure(problems),
+            |tuning| note(format_args!("{tuning}")),
+        );
+        choice.map_err(|error| match error {
+            TuneError::Compress(error) => Failure::input(error),
+            TuneError::Plan(errors) => Failure::in_file(&self.args.config, &errors),
+            TuneError::Measure(failure) => failure,
+        })
     }
 
     /// The other configs, printed.
@@ -207,12 +337,20 @@ impl Run<'_> {
     fn config(&self, compression: &Compression, choice: &Choice) -> String {
         let network = with_forms(compression.dense(), choice.forms.iter().copied());
         format!(
-            "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# Predicted: {choice}.\n{}",
+            "# {}, with ranks by tdc-gen compress for {} ({} of {}).\n# {}: {choice}.\n{}",
             self.network.name,
-            self.gpu.name,
+            self.target_names(),
             self.losses.criterion(),
             self.losses_name(),
-            yaml::network_text(&network)
+            match self.args.tune {
+                true => "By measured launches",
+                false => "Predicted",
+            },
+            // The config's own text, unless it is an ONNX file, options override it, or an op has several lines.
+            std::fs::read_to_string(&self.args.config)
+                .ok()
+                .and_then(|text| yaml::with_ranks(&text, &network))
+                .unwrap_or_else(|| yaml::network_text(&network))
         )
     }
 
@@ -249,10 +387,46 @@ fn budgets(args: &CompressArgs) -> Vec<Budget> {
     all.into_iter().flatten().collect()
 }
 
-fn gpu(args: &CompressArgs) -> Result<&'static Gpu, Failure> {
-    let name = args.gpu.as_deref().unwrap_or(DEFAULT_GPU).to_owned();
-    let targets = Targets::named(&[name]).map_err(|errors| Failure::list(&errors))?;
-    Ok(targets.gpus()[0])
+fn gpus(args: &CompressArgs) -> Result<Vec<&'static Gpu>, Failure> {
+    let names = match &args.gpu[..] {
+        [] => vec![DEFAULT_GPU.to_owned()],
+        names => names.to_vec(),
+    };
+    let targets = Targets::named(&names).map_err(|errors| Failure::list(&errors))?;
+    Ok(targets.gpus().to_vec())
+}
+
+/// Every GPU with every batch.
+fn targets(args: &CompressArgs, gpus: &[&'static Gpu]) -> Result<Vec<Target>, Failure> {
+    let mut batches: Vec<Option<u32>> = Vec::new();
+    for &batch in &args.batch {
+        if !batches.contains(&Some(batch)) {
+            batches.push(Some(batch));
+        }
+    }
+    if batches.is_empty() {
+        batches.push(None);
+    }
+    let count = gpus.len() * batches.len();
+    if count > MAX_TARGETS {
+        return Err(Failure::Input(format!(
+            "{count} combinations of GPUs and batches; ranks are chosen for at most {MAX_TARGETS}"
+        )));
+    }
+    if count > 1 && (args.latency_us.is_some() || args.tune) {
+        return Err(Failure::Input(
+            "--latency-us and --tune are for one GPU and one batch; give --speedup, which is relative to the dense network, for several"
+                .to_owned(),
+        ));
+    }
+    let mut targets = Vec::new();
+    for &gpu in gpus {
+        for &batch in &batches {
+            let (network, _) = network_of_batch(args, &args.config, batch)?;
+            targets.push(Target { network, gpu });
+        }
+    }
+    Ok(targets)
 }
 
 /// The configs to compare with, named by their files.
@@ -298,9 +472,18 @@ fn check_known(
     }
 }
 
+/// The network of a config with the first batch.
 fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
+    network_of_batch(args, path, args.batch.first().copied())
+}
+
+fn network_of_batch(
+    args: &CompressArgs,
+    path: &Path,
+    batch: Option<u32>,
+) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
-        batch: args.batch,
+        batch,
         precision: args.precision,
         ..Overrides::default()
     };

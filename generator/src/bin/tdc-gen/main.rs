@@ -19,6 +19,8 @@ mod prepare;
 mod sequence;
 mod toolkit;
 mod tune;
+mod tuned_launches;
+mod tuning_session;
 mod verify;
 
 use args::{Cli, Command};

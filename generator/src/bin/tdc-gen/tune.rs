@@ -5,19 +5,12 @@ use crate::config::load;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
+use crate::tuning_session::{Request, TuningSession};
 use std::collections::HashSet;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use tdc_generator::compile::Compiler;
-use tdc_generator::compile::nvrtc;
-use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::Gpu;
-use tdc_generator::measure::tune::{
-    Event, Journal, LocalGpu, Options, Outcome, Problems, RunEnd, Selection, Summary, journal_path,
-    tune,
-};
+use tdc_generator::measure::tune::{Journal, Problems, RunEnd, Selection, Summary};
 use tdc_generator::scheme::scheme;
 use tdc_generator::wording::counted;
 
@@ -95,34 +88,8 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
 /// Measures the candidates that are not in the journal.
 pub fn measure(args: &TuneArgs) -> Result<TuneRun, Failure> {
     let problems = problems(args)?;
-    let mut device = LocalGpu::open(args.device).map_err(Failure::machine)?;
-    let gpu = device.gpu().ok_or_else(|| {
-        Failure::Machine(format!(
-            "{} is not in the GPU table, so nothing can be planned for it; add it to generator/src/gpu/table.rs",
-            device.name()
-        ))
-    })?;
-    let arch = device.arch();
-    let compiler = Toolkit::find()
-        .compiler(nvrtc::Options::default())
-        .map_err(Failure::machine)?;
-    let version = compiler.version_for(arch).ok_or_else(|| {
-        Failure::Machine(format!(
-            "no compiler for {} ({arch}): {compiler}",
-            device.name()
-        ))
-    })?;
-    let environment = device.environment(gpu, version);
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("tuning-{}.txt", gpu.name)));
-    let mut journal = Journal::open(&journal_path(&out), &environment).map_err(Failure::input)?;
-
-    let options = Options {
-        gpu,
-        arch,
-        threads: threads(args),
+    let mut session = TuningSession::open(args.device, args.out.clone())?;
+    let request = Request {
         schemes: args
             .schemes
             .iter()
@@ -130,34 +97,20 @@ pub fn measure(args: &TuneArgs) -> Result<TuneRun, Failure> {
             .collect(),
         selection: selection(args),
         shard: args.shard,
+        threads: args.threads,
+        budget: args.budget,
     };
-    let started = Instant::now();
-    interrupt::install_handlers();
-    let mut stop = || {
-        let budget = args.budget;
-        interrupt::is_requested() || budget.is_some_and(|budget| started.elapsed() >= budget)
-    };
-    let mut printer = ProgressPrinter::default();
-    let summary = tune(
-        &problems,
-        &options,
-        &mut journal,
-        &compiler,
-        &mut device,
-        &mut stop,
-        &mut |event| printer.report(event),
-    )
-    .map_err(Failure::input)?;
+    let summary = session.run(&problems, &request)?;
     let requested: HashSet<_> = problems.iter().map(|(key, _)| key).collect();
-    let rows = journal.rows();
+    let rows = session.journal.rows();
     let unrelated_rows = rows
         .filter(|row| !requested.contains(&row.problem[..]))
         .count();
     Ok(TuneRun {
-        out,
-        gpu,
-        device: device.name(),
-        journal,
+        device: session.device_name(),
+        out: session.out,
+        gpu: session.gpu,
+        journal: session.journal,
         unrelated_rows,
         summary,
     })
@@ -179,73 +132,5 @@ fn selection(args: &TuneArgs) -> Selection {
             top: top.unwrap_or(0),
             random: random.unwrap_or(0),
         },
-    }
-}
-
-/// One core is reserved for the thread that measures, which must not be descheduled during a measurement.
-fn threads(args: &TuneArgs) -> NonZeroUsize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let rest = NonZeroUsize::new(cores - 1).unwrap_or(NonZeroUsize::MIN);
-    args.threads.unwrap_or(rest)
-}
-
-/// Prints progress, at most one line a second; errors are always printed.
-#[derive(Default)]
-struct ProgressPrinter {
-    last: Option<Instant>,
-}
-
-impl ProgressPrinter {
-    const INTERVAL: Duration = Duration::from_secs(1);
-
-    fn report(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Planned {
-                problems,
-                candidates,
-                known,
-                stale,
-            } => {
-                note(format_args!(
-                    "{}, {} to measure, {known} already in the journal",
-                    counted(*problems, "problem"),
-                    counted(*candidates, "candidate")
-                ));
-                if *stale > 0 {
-                    note(format_args!(
-                        "journal: {} ignored, because their kernels have changed since",
-                        counted(*stale, "stale row")
-                    ));
-                }
-            }
-            Event::Done {
-                progress,
-                row,
-                best_us,
-            } => {
-                let (result, is_failure) = match &row.outcome {
-                    Outcome::Timed(_, us) => (format!("{us:.3} us"), false),
-                    Outcome::QuickOnly(us) => (format!("{us:.3} us (quick)"), false),
-                    Outcome::Wrong(why) => (format!("wrong result: {why}"), true),
-                    Outcome::CompileFailed(why) => (format!("compile error: {why}"), true),
-                    Outcome::LaunchFailed(why) | Outcome::DeviceLost(why) => {
-                        (format!("launch error: {why}"), true)
-                    }
-                };
-                if !is_failure
-                    && self
-                        .last
-                        .is_some_and(|last| last.elapsed() < Self::INTERVAL)
-                {
-                    return;
-                }
-                self.last = Some(Instant::now());
-                let best = best_us.map_or(String::new(), |us| format!(", best {us:.3} us"));
-                note(format_args!(
-                    "{progress} {} {} {}: {result}{best}",
-                    row.problem, row.scheme, row.tile
-                ));
-            }
-        }
     }
 }

@@ -13,6 +13,7 @@
 //! - What a layer that stays dense does not save is saved by those after it, in the order of the config: B grows for all of them alike.
 
 use super::{Compression, Form, Forms};
+use crate::compress::Target;
 use crate::compress::clock::Clock;
 use crate::compress::eligible::ranks;
 use crate::compress::form::LayerProblem;
@@ -28,14 +29,17 @@ const EQUAL: f64 = 0.01;
 impl Compression<'_> {
     /// The forms for a reduction B.
     pub(super) fn tdc_forms(&mut self, reduction: f64, theta: f64) -> Forms {
-        let layers = &self.structure.layers;
+        let Target {
+            structure, clock, ..
+        } = &mut self.targets[0];
+        let layers = &structure.layers;
         let problems = layers.iter().map(|layer| layer.contexts[0].problem);
         let problems: Vec<LayerProblem> = problems.collect();
         let flops = |problem: &LayerProblem| problem.flops(Form::Dense) as f64;
         let mut budget = reduction;
         let mut forms = Vec::new();
         for (index, (layer, problem)) in layers.iter().zip(&problems).enumerate() {
-            match chosen(problem, budget, theta, &mut self.clock) {
+            match chosen(problem, budget, theta, clock) {
                 Some(form) => forms.push((layer.op, form)),
                 None => {
                     let rest: f64 = problems[index + 1..].iter().map(flops).sum();

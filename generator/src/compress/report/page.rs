@@ -1,7 +1,7 @@
 //! The report as one HTML file without scripts or links.
 
-use super::Report;
 use super::chart::Chart;
+use super::{Report, TimeSource};
 use serde::Serialize;
 
 /// A layer's row as text.
@@ -23,6 +23,16 @@ struct Page<'a> {
     report: &'a Report,
     chart: Chart,
     rows: Vec<Row>,
+    /// Whether the time of a layer was measured.
+    is_measured: bool,
+}
+
+/// A time, marked if it was measured.
+fn time(us: f64, source: TimeSource) -> String {
+    match source {
+        TimeSource::Measured => format!("{us:.2}*"),
+        TimeSource::Predicted => format!("{us:.2}"),
+    }
 }
 
 /// The page of a report.
@@ -36,9 +46,12 @@ pub fn page(report: &Report) -> Result<String, tera::Error> {
             name: layer.name.clone(),
             weight: layer.weight.clone(),
             form: layer.form.clone(),
-            dense_us: format!("{:.2}", layer.dense_us),
-            us: format!("{:.2}", layer.us),
-            flops: format!("{dense:.1} → {chosen:.1}"),
+            dense_us: time(layer.dense_us, layer.dense_source),
+            us: time(layer.us, layer.source),
+            flops: match layer.why_dense {
+                Some(_) => format!("{dense:.1}"),
+                None => format!("{dense:.1} → {chosen:.1}"),
+            },
             loss: format!("{:.4}", layer.loss),
             compared: layer.compared.clone(),
             why_dense: layer.why_dense.clone().unwrap_or_default(),
@@ -48,6 +61,10 @@ pub fn page(report: &Report) -> Result<String, tera::Error> {
         report,
         chart: Chart::new(&report.series),
         rows: rows.collect(),
+        is_measured: report
+            .layers
+            .iter()
+            .any(|layer| [layer.source, layer.dense_source].contains(&TimeSource::Measured)),
     };
     let context = tera::Context::from_serialize(&page)?;
     tera::Tera::one_off(tdc_templates::COMPRESSION_REPORT, &context, true)

@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use super::states::Move;
-use super::{Cost, Goal, Price, Resource, Search, Solution, TimeBound, Times, Work};
+use super::{Cost, Goal, Price, Resource, Search, Solution, Targets, TimeBound, Times, Work};
 
 /// A partial solution.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl<T: Times> Search<'_, T> {
                 layer: 0,
                 choice: 0,
                 form: 0,
-                entered: false,
+                entered: Targets::default(),
                 exit: None,
             },
         }]];

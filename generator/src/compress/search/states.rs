@@ -1,23 +1,72 @@
 //! The states of the search: what must be known before a layer, beside the resources that the layers before it take.
 
-use super::{Form, Problem, Work};
+use super::{Form, Fusion, Kind, Problem, Targets, Work};
 use std::collections::BTreeMap;
+
+/// A [`Kind`] without the D1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Other,
+    NoFirst,
+    First,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Other, Self::NoFirst, Self::First];
+
+    fn of(form: &Form) -> Self {
+        match form.kind {
+            Kind::Other => Self::Other,
+            Kind::NoFirst => Self::NoFirst,
+            Kind::First(_) => Self::First,
+        }
+    }
+
+    fn is_tucker(self) -> bool {
+        self != Self::Other
+    }
+}
 
 /// What earlier choices require of a later layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Promise {
-    /// Whether it is a Tucker layer.
-    Tucker(bool),
-    /// It is a Tucker layer with this D1, and its first factor is computed already.
-    Entered(usize),
+struct Promise {
+    /// By class: whether the layer may be of it.
+    allowed: [bool; Class::ALL.len()],
+    /// Its first factor with this D1 is computed already, for some targets.
+    entered: Option<(usize, Targets)>,
 }
 
 impl Promise {
-    fn is_tucker(self) -> bool {
-        match self {
-            Self::Tucker(is_tucker) => is_tucker,
-            Self::Entered(_) => true,
+    /// The classes of a layer's forms.
+    fn none(problem: &Problem, layer: usize) -> Self {
+        let mut allowed = [false; Class::ALL.len()];
+        for form in &problem.layers[layer].forms {
+            allowed[Class::of(form) as usize] = true;
         }
+        Self {
+            allowed,
+            entered: None,
+        }
+    }
+
+    fn allows(&self, class: Class) -> bool {
+        self.allowed[class as usize]
+    }
+
+    /// The promise with some of its classes; `None` if none is left.
+    fn only(mut self, is_kept: impl Fn(Class) -> bool) -> Option<Self> {
+        for class in Class::ALL {
+            self.allowed[class as usize] &= is_kept(class);
+        }
+        self.allowed.contains(&true).then_some(self)
+    }
+
+    /// Whether the layer is a Tucker layer, if that is known.
+    fn is_tucker(&self) -> Option<bool> {
+        let allowed = Class::ALL.into_iter().filter(|&class| self.allows(class));
+        let mut kinds = allowed.map(Class::is_tucker);
+        let first = kinds.next()?;
+        kinds.all(|kind| kind == first).then_some(first)
     }
 }
 
@@ -30,17 +79,32 @@ struct State {
     chosen: BTreeMap<usize, bool>,
 }
 
+impl State {
+    /// What is required of a layer.
+    fn promise(&self, problem: &Problem, layer: usize) -> Promise {
+        let known = self.promises.get(&layer).copied();
+        known.unwrap_or_else(|| Promise::none(problem, layer))
+    }
+
+    /// The state with this promise.
+    fn promising(&self, layer: usize, promise: Promise) -> Self {
+        let mut state = self.clone();
+        state.promises.insert(layer, promise);
+        state
+    }
+}
+
 /// A choice at a layer, but for the form.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Move {
     /// The choice of the layer's group.
     pub choice: usize,
-    /// Whether the layer is a Tucker layer.
-    pub is_tucker: bool,
-    /// Index of the D1 that is promised; the first factor is then computed already.
-    pub entered: Option<usize>,
-    /// Index among the exits.
-    pub exit: Option<usize>,
+    /// The class of the forms.
+    pub class: Class,
+    /// Index of the D1 that is promised, and for which targets the first factor is computed already.
+    pub entered: Option<(usize, Targets)>,
+    /// Index among the exits, and for which targets it is taken.
+    pub exit: Option<(usize, Targets)>,
     /// Time of other launches that the group's choice needs; charged once.
     pub ns: u64,
     /// The state after the layer: with an exit one for each D1 of the layer there, else one.
@@ -51,8 +115,8 @@ impl Move {
     /// Whether a form can be taken.
     pub(super) fn allows(&self, form: &Form) -> bool {
         match self.entered {
-            Some(d1) => form.d1 == Some(d1),
-            None => form.d1.is_some() == self.is_tucker,
+            Some((d1, _)) => form.kind == Kind::First(d1),
+            None => Class::of(form) == self.class,
         }
     }
 
@@ -62,8 +126,14 @@ impl Move {
             layer,
             choice: self.choice,
             form,
-            entered: self.entered.is_some(),
-            exit: self.exit.map(|exit| (exit, exit_d1)),
+            entered: self
+                .entered
+                .map_or(Targets::default(), |(_, targets)| targets),
+            exit: self.exit.map(|(exit, targets)| Fusion {
+                exit,
+                d1: exit_d1,
+                targets,
+            }),
         }
     }
 }
@@ -108,28 +178,24 @@ impl Numbered {
 
 /// The moves at a layer from a state before it.
 fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Numbered) -> Vec<Move> {
-    let promise = state.promises.get(&layer).copied();
-    let entered = match promise {
-        Some(Promise::Entered(d1)) => Some(d1),
-        _ => None,
-    };
+    let promise = state.promise(problem, layer);
+    let entered = promise.entered;
     let mut moves = Vec::new();
-    for is_tucker in [false, true] {
-        let is_kept = promise.is_none_or(|promise| promise.is_tucker() == is_tucker);
-        if !is_kept || !can_be(problem, layer, is_tucker) {
+    for class in Class::ALL {
+        if !promise.allows(class) {
             continue;
         }
         let mut decided = state.clone();
         decided.promises.remove(&layer);
-        decided.chosen.insert(layer, is_tucker);
+        decided.chosen.insert(layer, class.is_tucker());
         for state in with_group_decided(problem, layer, &decided) {
             let (choice, ns) = group_choice(problem, layer, &state);
-            let mut add = |exit: Option<usize>, states: Vec<State>| {
+            let mut add = |exit: Option<(usize, Targets)>, states: Vec<State>| {
                 let numbers = states.into_iter();
                 let numbers = numbers.map(|state| after.number(forgotten(problem, layer, state)));
                 moves.push(Move {
                     choice,
-                    is_tucker,
+                    class,
                     entered,
                     exit,
                     ns,
@@ -137,36 +203,36 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
                 });
             };
             add(None, vec![state.clone()]);
-            if !is_tucker {
+            if !class.is_tucker() {
                 continue;
             }
             let mut passed = state;
             for (index, exit) in problem.layers[layer].exits[choice].iter().enumerate() {
                 let target = exit.layer;
-                let known = passed.promises.get(&target).copied();
-                if matches!(known, None | Some(Promise::Tucker(true))) {
-                    let entered = (0..problem.layers[target].d1s).map(|d1| {
-                        let mut state = passed.clone();
-                        state.promises.insert(target, Promise::Entered(d1));
-                        state
-                    });
-                    add(Some(index), entered.collect());
+                let known = passed.promise(problem, target);
+                let with_first = known.only(|class| class == Class::First);
+                if let Some(with_first) = with_first.filter(|known| known.entered.is_none()) {
+                    for targets in Targets::sets(problem.targets) {
+                        let mut entered = Vec::new();
+                        for d1 in 0..problem.layers[target].d1s {
+                            let promise = Promise {
+                                entered: Some((d1, targets)),
+                                ..with_first
+                            };
+                            entered.push(passed.promising(target, promise));
+                        }
+                        add(Some((index, targets)), entered);
+                    }
                 }
-                // Only the first reader that is a Tucker layer is fused, so this one is none if a later one is.
-                if known.is_some_and(Promise::is_tucker) || !can_be(problem, target, false) {
+                // Only the first reader that has a first factor is fused, so this one has none if a later one is.
+                let Some(without) = known.only(|class| class != Class::First) else {
                     break;
-                }
-                passed.promises.insert(target, Promise::Tucker(false));
+                };
+                passed = passed.promising(target, without);
             }
         }
     }
     moves
-}
-
-/// Whether a layer has a form that is, or is not, a Tucker layer.
-fn can_be(problem: &Problem, layer: usize, is_tucker: bool) -> bool {
-    let mut forms = problem.layers[layer].forms.iter();
-    forms.any(|form| form.d1.is_some() == is_tucker)
 }
 
 /// The states in which the later layers of the layer's group have promised whether they are Tucker layers.
@@ -176,18 +242,14 @@ fn with_group_decided(problem: &Problem, layer: usize, state: &State) -> Vec<Sta
         return states;
     };
     for &member in problem.groups[group].layers.iter().filter(|&&m| m > layer) {
-        if state.promises.contains_key(&member) {
-            continue;
-        }
-        let promised = |is_tucker: bool| {
-            states.iter().map(move |state| {
-                let mut state = state.clone();
-                let promise = Promise::Tucker(is_tucker);
-                state.promises.insert(member, promise);
-                state
-            })
-        };
-        states = promised(false).chain(promised(true)).collect();
+        let promise = state.promise(problem, member);
+        let kinds = [false, true].into_iter();
+        let kinds = kinds.filter_map(|kind| promise.only(|class| class.is_tucker() == kind));
+        let promised = kinds.flat_map(|promise| {
+            let states = states.iter();
+            states.map(move |state| state.promising(member, promise))
+        });
+        states = promised.collect();
     }
     states
 }
@@ -200,7 +262,7 @@ fn group_choice(problem: &Problem, layer: usize, state: &State) -> (usize, u64) 
     let group = &problem.groups[group];
     let is_tucker = |member: &usize| {
         let promised = state.promises.get(member);
-        let promised = promised.map(|promise| promise.is_tucker());
+        let promised = promised.and_then(Promise::is_tucker);
         promised.or_else(|| state.chosen.get(member).copied()) == Some(true)
     };
     let members = group.layers.iter().enumerate();

@@ -36,7 +36,7 @@ impl Times for Table {
 
     fn least_ns(&self, work: Work) -> u32 {
         let same = |other: &&Work| {
-            let exit = |work: &Work| work.exit.map(|(exit, _)| exit);
+            let exit = |work: &Work| work.exit.map(|fusion| (fusion.exit, fusion.targets));
             (other.form, other.entered, exit(other)) == (work.form, work.entered, exit(&work))
                 && (other.layer, other.choice) == (work.layer, work.choice)
         };
@@ -60,20 +60,25 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
             ns: random.below(9) as u64,
             ..Cost::default()
         },
+        targets: 1,
         ..Problem::default()
     };
     for _ in 0..count {
         let d1s = random.below(3);
+        let has_no_first = random.below(2) == 0;
         let mut forms = Vec::new();
-        let mut form = |d1| Form {
-            d1,
+        let mut form = |kind| Form {
+            kind,
             loss: random.below(12) as u64,
             flops: random.below(7) as u64,
             weight_bytes: random.below(5) as u64,
         };
-        forms.push(form(None));
+        forms.push(form(Kind::Other));
         for d1 in 0..d1s {
-            forms.push(form(Some(d1)));
+            forms.push(form(Kind::First(d1)));
+        }
+        if has_no_first {
+            forms.push(form(Kind::NoFirst));
         }
         if random.below(3) == 0 && d1s > 0 {
             forms.remove(0);
@@ -86,7 +91,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
     }
     // A layer that has both kinds of forms may be in a group, with another layer behind or before it.
     let has_both = |layer: &Layer| {
-        let mut kinds = layer.forms.iter().map(|form| form.d1.is_some());
+        let mut kinds = layer.forms.iter().map(|form| form.kind != Kind::Other);
         let first = kinds.next();
         kinds.any(|kind| Some(kind) != first)
     };
@@ -125,7 +130,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                 .collect();
             let forms = problem.layers[layer].forms.clone();
             for (form, of_form) in forms.iter().enumerate() {
-                for entered in [false, true] {
+                for entered in [Targets(0), Targets(1)] {
                     let mut add = |exit, random: &mut Random| {
                         let work = Work {
                             layer,
@@ -139,10 +144,15 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                         }
                     };
                     add(None, random);
-                    if of_form.d1.is_some() {
+                    if of_form.kind != Kind::Other {
                         for (index, exit) in exits.iter().enumerate() {
                             for d1 in 0..problem.layers[exit.layer].d1s {
-                                add(Some((index, d1)), random);
+                                let fusion = Fusion {
+                                    exit: index,
+                                    d1,
+                                    targets: Targets(1),
+                                };
+                                add(Some(fusion), random);
                             }
                         }
                     }
@@ -161,7 +171,9 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
     let mut best = None;
     let mut forms = vec![0; count];
     loop {
-        let is_tucker = |layer: usize| problem.layers[layer].forms[forms[layer]].d1.is_some();
+        let kind = |layer: usize| problem.layers[layer].forms[forms[layer]].kind;
+        let is_tucker = |layer: usize| kind(layer) != Kind::Other;
+        let has_first = |layer: usize| matches!(kind(layer), Kind::First(_));
         let choice = |layer: usize| {
             problem.layers[layer].group.map_or(0, |group| {
                 let members = problem.groups[group].layers.iter().enumerate();
@@ -171,11 +183,11 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
                     .sum()
             })
         };
-        // For each layer: no exit, or the first of its exits whose layer is a Tucker layer.
+        // For each layer: no exit, or the first of its exits whose layer has a first factor.
         let possible: Vec<Option<usize>> = (0..count)
             .map(|layer| {
                 let exits = &problem.layers[layer].exits[choice(layer)];
-                let first = exits.iter().position(|exit| is_tucker(exit.layer));
+                let first = exits.iter().position(|exit| has_first(exit.layer));
                 first.filter(|_| is_tucker(layer))
             })
             .collect();
@@ -190,16 +202,22 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
             };
             let mut cost = problem.constant;
             let mut is_possible = true;
-            for layer in 0..count {
+            for (layer, &form) in forms.iter().enumerate() {
                 let work = Work {
                     layer,
                     choice: choice(layer),
-                    form: forms[layer],
-                    entered: (0..count)
-                        .any(|other| target(other).is_some_and(|(_, target)| target == layer)),
-                    exit: target(layer).map(|(exit, target)| {
-                        let d1 = problem.layers[target].forms[forms[target]].d1;
-                        (exit, d1.unwrap())
+                    form,
+                    entered: Targets(u32::from(
+                        (0..count)
+                            .any(|other| target(other).is_some_and(|(_, target)| target == layer)),
+                    )),
+                    exit: target(layer).map(|(exit, target)| match kind(target) {
+                        Kind::First(d1) => Fusion {
+                            exit,
+                            d1,
+                            targets: Targets(1),
+                        },
+                        other => panic!("{other:?}"),
                     }),
                 };
                 match table.times.get(&work) {

@@ -8,7 +8,7 @@ use crate::ir::{
     TensorShape, Tolerance, description, label,
 };
 use serde::Serialize;
-use tdc_runtime::ConvShape;
+use tdc_runtime::{ConvShape, FactorRole};
 
 /// A convolution with fused prologue and epilogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -94,6 +94,25 @@ impl ConvProblem {
             core,
             pointwise(d2, shape.n, shape.out_h(), shape.out_w()),
         ])
+    }
+
+    /// The convolutions of its Tucker form in a network, in order. With D1 = C the first factor would be square: it is multiplied into the
+    /// core when weights are packed, so there is none. The same holds for the last factor with D2 = N. The prologue belongs to the first
+    /// of them, the epilogue to the last.
+    pub fn tucker_chain(&self, ranks: [u32; 2]) -> Vec<(FactorRole, Self)> {
+        let has_first = ranks[0] != self.shape.c;
+        let has_last = ranks[1] != self.shape.n;
+        let [first, mut core, last] = self.tucker_factors(ranks);
+        if !has_first {
+            core.prologue = self.prologue;
+        }
+        if !has_last {
+            core.epilogue = self.epilogue;
+        }
+        let first = has_first.then_some((FactorRole::First, first));
+        let last = has_last.then_some((FactorRole::Last, last));
+        let core = [(FactorRole::Core, core)];
+        first.into_iter().chain(core).chain(last).collect()
     }
 
     /// The four convolutions of its CP form, [in order](CpProblem::factors_in_order). The first has the prologue, the last the epilogue,

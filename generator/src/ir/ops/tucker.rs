@@ -5,7 +5,7 @@ use crate::ir::{
     Activation, Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label,
 };
 use serde::Serialize;
-use tdc_runtime::ConvShape;
+use tdc_runtime::{ConvShape, FactorRole};
 
 /// A Tucker layer, or the core and last factor of one: 1x1, an R x S core, 1x1 (TDC paper, eqs. 2-4).
 ///
@@ -39,28 +39,68 @@ pub struct NextFactor {
     pub stores_layer_output: bool,
 }
 
-impl TuckerProblem {
-    /// The complete layer with these factors, and its core and last factor. `None` if partial sums are added by atomics, which needs
-    /// separate launches.
-    pub fn from_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
-        if core.reduce == Reduce::Atomic {
+/// A Tucker layer in one launch, and what can be one launch after its first factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FusedTucker {
+    /// The complete layer.
+    pub whole: TuckerProblem,
+    /// Core and last factor; `None` if the layer has no first factor.
+    pub core_last: Option<TuckerProblem>,
+}
+
+impl FusedTucker {
+    /// For the factors of a layer in order, as in [`ConvProblem::tucker_chain`]. A kernel has a last factor, and a first one where it
+    /// applies the prologue: those that the layer does not have are identities there. `None` if the layer is only its core, or if partial
+    /// sums are added by atomics, which needs separate launches.
+    pub fn new(factors: &[(FactorRole, ConvProblem)]) -> Option<Self> {
+        let with_role = |role: FactorRole| {
+            let found = factors.iter().find(|(known, _)| *known == role);
+            found.map(|(_, conv)| conv)
+        };
+        let core = with_role(FactorRole::Core)?;
+        if factors.len() < 2 || core.reduce == Reduce::Atomic {
             return None;
         }
-        let whole = Self {
+        let (_, start) = factors.first()?;
+        let (_, end) = factors.last()?;
+        let complete = TuckerProblem {
             core: core.shape,
-            first: Some(first.shape.c),
-            n: last.shape.n,
-            prologue: first.prologue,
-            epilogue: last.epilogue,
+            first: Some(start.shape.c),
+            n: end.shape.n,
+            prologue: start.prologue,
+            epilogue: end.epilogue,
             next: None,
             precision: core.precision,
         };
-        let core_last = Self {
+        let core_last = TuckerProblem {
             first: None,
             prologue: None,
-            ..whole
+            ..complete
         };
-        Some([whole, core_last])
+        Some(match (with_role(FactorRole::First), start.prologue) {
+            (Some(_), _) => Self {
+                whole: complete,
+                core_last: Some(core_last),
+            },
+            (None, Some(_)) => Self {
+                whole: complete,
+                core_last: None,
+            },
+            (None, None) => Self {
+                whole: core_last,
+                core_last: None,
+            },
+        })
+    }
+}
+
+impl TuckerProblem {
+    /// The roles of the layer's own factors in the launch.
+    pub fn roles(&self) -> &'static [FactorRole] {
+        match self.first {
+            Some(_) => &FactorRole::TUCKER,
+            None => &FactorRole::TUCKER[1..],
+        }
     }
 
     /// The factors in order, as convolutions.

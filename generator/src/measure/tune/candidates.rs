@@ -35,6 +35,8 @@ impl fmt::Debug for Candidate {
 pub enum Selection {
     /// All that fit the GPU.
     All,
+    /// Only the scheme and tile that the cost model chooses.
+    Chosen,
     /// Some; the choice depends on the problem, the scheme and these numbers only.
     Some {
         /// Tiles with the least predicted times.
@@ -44,7 +46,7 @@ pub enum Selection {
     },
 }
 
-/// The candidates of a problem, scheme by scheme: those of `schemes`, or the default schemes if it is empty,
+/// The candidates of a problem, scheme by scheme unless only the chosen one is selected: those of `schemes`, or the default schemes if it is empty,
 /// or all others if no default scheme supports the problem. The tiles of a scheme are sorted by predicted
 /// time, random ones last: fast tiles are measured early, so that a quick time is enough for most of the
 /// others.
@@ -54,6 +56,14 @@ pub fn candidates(
     schemes: &[&'static dyn Scheme],
     selection: Selection,
 ) -> Vec<Candidate> {
+    if selection == Selection::Chosen {
+        let choice = Planner::new(gpu).choose("", problem, None, None).ok();
+        let candidate = choice.map(|choice| Candidate {
+            scheme: choice.scheme,
+            tile: choice.tile,
+        });
+        return candidate.into_iter().collect();
+    }
     if !schemes.is_empty() {
         return of_schemes(problem, gpu, schemes, selection);
     }
@@ -132,6 +142,9 @@ mod tests {
         );
         let some = Selection::Some { top: 5, random: 7 };
         let found = names(some, &[direct]);
+        let chosen = names(Selection::Chosen, &[]);
+        assert_eq!(chosen.len(), 1);
+        assert!(names(Selection::Some { top: 1, random: 0 }, &[]).contains(&chosen[0]));
         assert_eq!(found.len(), 12);
         assert_eq!(found[..5], all[..5]);
         assert!(found[5..].iter().all(|name| all[5..].contains(name)));

@@ -46,7 +46,8 @@ impl Problems {
         }
     }
 
-    fn add_problem(&mut self, problem: &Problem) {
+    /// Adds a problem that is not there yet.
+    pub fn add_problem(&mut self, problem: &Problem) {
         let problem = problem.measured();
         let key = problem_label(&problem);
         if self.known.insert(key.clone()) {

@@ -2,7 +2,7 @@
 //! a separate launch.
 
 use super::candidate::Candidate;
-use crate::ir::{CORE_LAST, ConvProblem, CpProblem, Problem, TuckerProblem};
+use crate::ir::{CORE_LAST, ConvProblem, CpProblem, FusedTucker, Problem, TuckerProblem};
 use crate::plan::graph::{Parameters, Task, TaskGraph};
 use std::ops::Range;
 use tdc_runtime::{ConvShape, FactorRole, Padding};
@@ -13,7 +13,7 @@ pub(super) struct FusedFactors {
     pub tasks: Range<usize>,
     /// All factors.
     pub whole: Task,
-    /// For a Tucker layer: core and last factor.
+    /// For a Tucker layer with a first factor: core and last factor.
     pub core_last: Option<Task>,
 }
 
@@ -36,36 +36,45 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
 /// The tasks that can compute the Tucker or CP layer whose first task is at `index`. `None` if no layer starts there, if its partial sums
 /// are added by atomics, or if it is not NCHW.
 pub(super) fn fused_factors(graph: &TaskGraph, index: usize) -> Option<FusedFactors> {
-    let has_factors = |factors: &[FactorRole]| {
-        let tasks = graph.tasks.get(index..index + factors.len())?;
-        let found = tasks.iter().map(|task| &task.parameters.factors[..]);
-        found.eq(factors.chunks(1)).then_some(tasks)
-    };
-    match has_factors(&FactorRole::TUCKER) {
-        Some(tasks) => fused_tucker(graph, index, tasks),
-        None => has_factors(&FactorRole::CP_HORIZONTAL_FIRST)
-            .or_else(|| has_factors(&FactorRole::CP))
-            .and_then(|tasks| fused_cp(graph, index, tasks)),
+    let layer = graph.tasks.get(index)?.parameters.layer?;
+    let is_of_layer = |task: &Task| task.parameters.layer == Some(layer);
+    if index > 0 && is_of_layer(&graph.tasks[index - 1]) {
+        return None;
+    }
+    let rest = &graph.tasks[index..];
+    let count = rest.iter().take_while(|task| is_of_layer(task)).count();
+    let tasks = &rest[..count];
+    let roles: Vec<FactorRole> = tasks
+        .iter()
+        .flat_map(|task| task.parameters.factors.iter().copied())
+        .collect();
+    if roles.contains(&FactorRole::Core) {
+        return fused_tucker(graph, index, tasks, &roles);
+    }
+    match roles == FactorRole::CP || roles == FactorRole::CP_HORIZONTAL_FIRST {
+        true => fused_cp(graph, index, tasks),
+        false => None,
     }
 }
 
-fn fused_tucker(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFactors> {
-    let [first, core, last] = tasks else {
-        return None;
-    };
-    let factors = [conv(first)?, conv(core)?, conv(last)?];
-    let [whole, core_last] = TuckerProblem::from_factors(&factors)?.map(Problem::Tucker);
-    let name = layer_name(graph, first)?;
+fn fused_tucker(
+    graph: &TaskGraph,
+    index: usize,
+    tasks: &[Task],
+    roles: &[FactorRole],
+) -> Option<FusedFactors> {
+    let factors = roles.iter().zip(tasks);
+    let factors = factors.map(|(role, task)| Some((*role, conv(task)?)));
+    let FusedTucker { whole, core_last } = FusedTucker::new(&factors.collect::<Option<Vec<_>>>()?)?;
+    let name = layer_name(graph, tasks.first()?)?;
     let core_last_name = format!("{name}.{CORE_LAST}");
+    let fused = |tasks: &[Task], name, problem: TuckerProblem| {
+        fused_task(tasks, name, Problem::Tucker(problem), problem.roles())
+    };
     Some(FusedFactors {
         tasks: index..index + tasks.len(),
-        whole: fused_task(tasks, name, whole, &FactorRole::TUCKER),
-        core_last: Some(fused_task(
-            &tasks[1..],
-            core_last_name,
-            core_last,
-            &FactorRole::TUCKER[1..],
-        )),
+        whole: fused(tasks, name, whole),
+        core_last: core_last.map(|problem| fused(&tasks[1..], core_last_name, problem)),
     })
 }
 

@@ -12,10 +12,9 @@ use tdc_runtime::FactorRole;
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     let fusions = (0..graph.tasks.len()).filter_map(|index| next_fusion(graph, index));
     for fusion in fusions {
-        for (task, own) in [
-            (fusion.whole, fusion.layer.start),
-            (fusion.core_last, fusion.layer.start + 1),
-        ] {
+        let whole = (fusion.whole, fusion.layer.start);
+        let core_last = fusion.core_last.map(|task| (task, fusion.layer.start + 1));
+        for (task, own) in std::iter::once(whole).chain(core_last) {
             let mut covers: Vec<_> = (own..fusion.layer.end).collect();
             let extends = candidates.iter().position(|known| known.covers == covers);
             covers.push(fusion.next_first);
@@ -41,8 +40,8 @@ struct NextFusion {
     next_first: usize,
     /// The complete layer, followed by that factor.
     whole: Task,
-    /// Core and last factor, followed by that factor.
-    core_last: Task,
+    /// Core and last factor, followed by that factor; `None` if the layer has no first factor.
+    core_last: Option<Task>,
 }
 
 /// The fusion of the Tucker layer whose first task is at `index` with the first factor of the next layer. If several layers read its
@@ -91,7 +90,7 @@ fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
         layer,
         next_first,
         whole: fuse(whole)?,
-        core_last: fuse(core_last)?,
+        core_last: core_last.and_then(fuse),
     })
 }
 
@@ -101,8 +100,8 @@ pub(crate) struct FusableReaders {
     layer: Range<usize>,
     /// The complete layer.
     whole: Task,
-    /// Core and last factor.
-    core_last: Task,
+    /// Core and last factor; `None` if the layer has no first factor.
+    core_last: Option<Task>,
     /// The tasks of the first factors, in order.
     pub tasks: Vec<usize>,
     /// Whether the layer's own output is stored too, because other tasks read it.
@@ -117,7 +116,10 @@ impl FusableReaders {
             whole,
             core_last,
         } = fused_factors(graph, index)?;
-        let (core_last, layer_output) = (core_last?, whole.y);
+        let layer_output = whole.y;
+        if !matches!(whole.problem, Problem::Tucker(_)) {
+            return None;
+        }
         let is_view_of_output = |value: &Value| {
             value
                 .parent

@@ -15,7 +15,7 @@
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1.h"
 #include "units/globalavgpool_b2_c9_h7_w6_global_pool_wt4.h"
 #include "units/gatehardswish_b2_c9_h7_w6_elementwise_t64.h"
-#include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16.h"
+#include "units/tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16.h"
 #include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1.h"
 #include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1.h"
 #include "units/conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64.h"
@@ -107,7 +107,7 @@ constexpr std::size_t arena_bytes = 9216;
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
 // section with a different one is for another network or for other kernels.
 constexpr std::size_t payload_bytes = 27136;
-constexpr std::uint64_t layouts_checksum = 0x48153d1d504bf3e2u;
+constexpr std::uint64_t layouts_checksum = 0x8612c9b2504bf3e2u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", -1, 0, 336, 2, 336, 0},
@@ -176,7 +176,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return gatehardswish_b2_c9_h7_w6_elementwise_t64_launch(
             p.arena + 768, nullptr, nullptr, p.arena, p.arena + 1536, nullptr, stream, 378, 9, 378);
     case 12:  // "fused"
-        return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
+        return tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
             p.arena + 1536, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462,
             462);
     case 13:  // "chain"
@@ -224,13 +224,13 @@ constexpr Slot slots[] = {
     // "squeeze"
     {conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1_pack, 81, 9, 0, 2816, 2944, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_first, 81, 9, 0,
+    {tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_first, 72, 9, 0,
      2944, 3264, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_core, 648, 81, 0,
+    {tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_core, 576, 72, 0,
      3264, 5632, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_last, 88, 8, 0,
+    {tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_last, 88, 8, 0,
      5632, 5952, 11},
     // "chain.first"
     {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_pack_first, 33, 11, 0, 6016,

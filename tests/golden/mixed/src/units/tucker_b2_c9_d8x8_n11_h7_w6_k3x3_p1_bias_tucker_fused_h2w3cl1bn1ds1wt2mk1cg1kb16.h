@@ -1,4 +1,4 @@
-// Tucker layer: 1x1 to 9 channels, core 3x3, padding 1 to 8 channels, 1x1, bias.
+// Tucker layer: 1x1 to 8 channels, core 3x3, padding 1 to 8 channels, 1x1, bias.
 // 2x9x7x6 -> 2x11x7x6, fp32 NCHW.
 // Scheme tucker_fused, tile th 2, tw 3, cluster 1, blocks_n 1, d2_splits 1, warps 2, max_warps_k 1,
 // chunk_groups 1, chunk_kib 16.
@@ -14,33 +14,33 @@ namespace mixed {
 
 // Floats that the packers write.
 constexpr std::size_t
-tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_packed_floats() {
+tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_packed_floats() {
     return 2960; }
 
 // Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
-tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_workspace_bytes() {
+tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_workspace_bytes() {
     return 0; }
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
-//   weight       9 x 9 x 1 x 1, PyTorch's order (OIHW)
+//   weight       8 x 9 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       272 values, written
-void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_first(
+void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_first(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
-//   weight       8 x 9 x 3 x 3, PyTorch's order (OIHW)
+//   weight       8 x 8 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       2320 values, written: those from index 320 on of the kernel's
-void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_core(
+void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_core(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       11 x 8 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       272 values, written: those from index 2688 on of the kernel's
-void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_last(
+void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_last(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Enqueues the work on the stream and returns the first error. All pointers are to device memory.
@@ -51,7 +51,7 @@ void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg
 //   y         2x11x7x6, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
-cudaError_t tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
+cudaError_t tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,
     cudaStream_t stream, long long x_batch_stride = 378, long long residual_batch_stride = 462,
     long long y_batch_stride = 462);

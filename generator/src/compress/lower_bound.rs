@@ -1,0 +1,105 @@
+//! What no ranks can be faster than.
+
+use super::form::{Form, LayerProblem};
+use super::layer_times::layer_problems;
+use super::{Choice, Compression, Target};
+use crate::cost::floor_us;
+use crate::gpu::Gpu;
+use crate::ir::Problem;
+use serde::Serialize;
+use tdc_runtime::FactorRole;
+
+/// Lower bounds of the time of the network with any forms, in microseconds; of several targets in the sense of [`Choice::us`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LowerBound {
+    /// The time of the fastest forms of the grid with these kernels, whatever they lose.
+    pub fastest_us: f64,
+    /// What no kernels can be faster than: for each layer that may be decomposed the least [floor](crate::cost::floor_us) of its forms and a
+    /// boundary to another kernel, and the predicted times of all other launches.
+    pub floor_us: f64,
+}
+
+impl LowerBound {
+    /// The time of a choice over the floor.
+    pub fn distance(&self, choice: &Choice) -> f64 {
+        choice.us / self.floor_us
+    }
+}
+
+impl Compression<'_> {
+    /// The lower bounds.
+    pub fn lower_bound(&mut self) -> LowerBound {
+        let fastest_us = self.fastest().us;
+        let floors = self.targets.iter();
+        LowerBound {
+            fastest_us,
+            floor_us: floors.map(|target| target.weight * target.floor_us()).sum(),
+        }
+    }
+}
+
+impl Target {
+    fn floor_us(&self) -> f64 {
+        let gpu = self.clock.gpu();
+        let boundary_us = gpu.cost_model().network.boundary_us;
+        let layers = self.structure.layers.iter().map(|layer| {
+            let contexts = layer.contexts.iter();
+            let forms = contexts.flat_map(|context| {
+                let forms = layer.forms.iter();
+                forms.map(|&form| form_floor_us(&context.problem, form, gpu))
+            });
+            boundary_us + forms.fold(f64::INFINITY, f64::min)
+        });
+        layers.sum::<f64>() + self.structure.other_ns as f64 / 1e3
+    }
+}
+
+/// The floor of a layer in a form. The launch before it may compute its first factor, which then does not count.
+fn form_floor_us(layer: &LayerProblem, form: Form, gpu: &Gpu) -> f64 {
+    let us = |problem: &Problem| floor_us(problem, gpu);
+    match (form, layer.conv()) {
+        (Form::Tucker(ranks), Some(conv)) => {
+            let chain = conv.tucker_chain(ranks);
+            let rest = chain.iter().filter(|(role, _)| *role != FactorRole::First);
+            let separate: f64 = rest.map(|(_, factor)| us(&Problem::Conv(*factor))).sum();
+            let fused = layer_problems(layer, form).into_iter();
+            let fused = fused.filter(|problem| matches!(problem, Problem::Tucker(_)));
+            fused.map(|problem| us(&problem)).fold(separate, f64::min)
+        }
+        _ => layer.factors(form).iter().map(us).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress::Scope;
+    use crate::gpu::gpu;
+    use crate::ir::{ConvOptions, NetworkBuilder, OpId, OpOptions, TensorShape};
+
+    #[test]
+    fn no_choice_is_faster() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 96, 28, 28));
+        for (name, n) in [("a", 128), ("b", 192), ("c", 96)] {
+            builder.op(name, None, OpOptions::Conv(ConvOptions::new(n)));
+        }
+        builder.op("pool", None, OpOptions::GlobalAvgPool);
+        let network = builder.finish().unwrap();
+        let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+        let scope = Scope {
+            step: 32,
+            ..Scope::default()
+        };
+        let gpu = gpu("h200").unwrap();
+        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let bound = compression.lower_bound();
+        let dense = compression.dense_choice().unwrap();
+        let fastest = compression.fastest();
+        assert_eq!(bound.fastest_us, fastest.us);
+        assert!(bound.floor_us < fastest.us && fastest.us < dense.us);
+        // Three launches, the pool and their boundaries are the least that any choice needs.
+        let launches = 3.0 * (gpu.launch_us + gpu.cost_model().network.boundary_us);
+        assert!(bound.floor_us > launches, "{bound:?} {launches}");
+        assert!(bound.distance(&dense) > bound.distance(&fastest));
+    }
+}
