@@ -14,8 +14,8 @@
 // between two calls of tdc_wgmma_commit() are a group. tdc_wgmma_wait<PENDING>() waits for all groups except
 // the latest PENDING; until then a, b and d must not be changed, and d not read.
 //
-// The warps of a warpgroup may give registers up, or take over those that other warpgroups gave up: all of them
-// call tdc_fewer_registers() or tdc_more_registers() with the number of registers of a thread, a multiple of 8.
+// The warps of a warpgroup may give registers up, or take over those that other warpgroups gave up: all of
+// them call tdc_fewer_registers() or tdc_more_registers() with the registers of a thread, a multiple of 8.
 //
 // Other architectures multiply by mma.sync, one warp at a time; d is complete when tdc_wgmma() returns.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

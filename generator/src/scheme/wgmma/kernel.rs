@@ -83,8 +83,8 @@ struct SumContext {
     /// K steps of a chunk, and of a stage of weights.
     steps: u32,
     stage_steps: u32,
-    /// Stages of weights of a chunk, and buffers for them.
-    chunk_stages: u32,
+    /// Stages of weights of a tile, and buffers for them.
+    tile_stages: u32,
     stages: u32,
     /// Packed weights in 32-bit words.
     step_weights: u32,
@@ -225,7 +225,7 @@ impl WgmmaContext {
                 chunks: sizes.chunks,
                 steps: sizes.steps,
                 stage_steps: sizes.stage_steps,
-                chunk_stages: sizes.steps / sizes.stage_steps,
+                tile_stages: sizes.chunks * (sizes.steps / sizes.stage_steps),
                 stages: tile.stages,
                 step_weights: sizes.step_weights,
                 stage_weights: sizes.stage_steps * sizes.step_weights,
