@@ -27,7 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "render",
         &["cost", "gpu", "ir", "plan", "scheme", "sequence"],
     ),
-    ("compress", &["gpu", "ir", "plan"]),
+    ("compress", &["cost", "gpu", "ir", "plan"]),
     ("emit", &["plan", "render"]),
     ("compile", &["plan"]),
     (

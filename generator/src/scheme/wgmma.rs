@@ -108,7 +108,7 @@ impl Scheme for Wgmma {
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
         let gpu = search.gpu();
-        for (_, tile) in tiles(problem, gpu, Stages::Preferred) {
+        for (_, tile) in tiles(problem, gpu, Stages::Different) {
             let tile = tile.into();
             let work = self.work(problem, &tile, gpu);
             search.offer(tile, &work);

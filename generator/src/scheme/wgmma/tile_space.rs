@@ -17,55 +17,62 @@ const LOADERS: [(u32, u32); 4] = [(1, 1), (2, 1), (1, 2), (2, 2)];
 pub(super) enum Stages {
     /// All that fit.
     All,
-    /// The first ones that fit: predicted times hardly depend on them.
-    Preferred,
+    /// Those with different predicted times: these depend on the stages only by the number of blocks that an SM holds.
+    Different,
 }
 
 /// The tiles that fit the GPU, with their predicted times. Empty if the scheme does not support the problem, or the GPU has no wgmma.
-pub(super) fn tiles(problem: &Problem, gpu: &Gpu, stages: Stages) -> Vec<(f64, WgmmaTile)> {
+pub(super) fn tiles(problem: &Problem, gpu: &Gpu, which: Stages) -> Vec<(f64, WgmmaTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
-    let shape = &problem.shape;
     if !gpu.has_wgmma() || !supports_problem(problem) {
         return Vec::new();
     }
+    let mut found = Vec::new();
+    for tile in tiles_without_stages(problem, gpu) {
+        let mut most_blocks = 0;
+        for stages in STAGES {
+            let tile = WgmmaTile { stages, ..tile };
+            let Some(sizes) = WgmmaGeometry::new(problem, tile, gpu) else {
+                continue;
+            };
+            let blocks_per_sm = sizes.registers.blocks_per_sm;
+            if which == Stages::All || blocks_per_sm > most_blocks {
+                found.push((sizes.us(problem, gpu), tile));
+            }
+            most_blocks = most_blocks.max(blocks_per_sm);
+        }
+    }
+    found
+}
+
+/// All combinations of the other numbers of a tile. `stages` is 0.
+fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaTile> {
+    let shape = &problem.shape;
     let groups = shape.c.div_ceil(MMA_K);
+    // No more output channels than are needed.
+    let widest = shape.n.next_multiple_of(32);
+    let widths = [32, 64, 96, 128, 192, 256].into_iter();
+    let widths: Vec<u32> = widths.filter(|&tn| tn < widest + 32).collect();
     let mut found = Vec::new();
     for warpgroups in 1..=4 {
         for (th, tw) in pixel_tiles(problem, WGMMA_M * warpgroups) {
-            for tn in [32, 64, 96, 128, 192, 256] {
-                // No more channels than are needed.
-                if tn > 32 && tn >= shape.n.next_multiple_of(32) + 32 {
-                    continue;
-                }
+            for &tn in &widths {
+                let counts = block_tiles(problem, [th, tw, tn], gpu);
                 for chunk_groups in (1..=4).filter(|count| groups.is_multiple_of(*count)) {
-                    let rest = LOADERS.into_iter().flat_map(|loaders| {
-                        let counts = block_tiles(problem, [th, tw, tn], gpu);
-                        counts.into_iter().map(move |count| (loaders, count))
-                    });
-                    for ((producers, load_stages), block_tiles) in rest {
-                        let sized = STAGES.iter().filter_map(|&stages| {
-                            let tile = WgmmaTile {
-                                th,
-                                tw,
-                                tn,
-                                warpgroups,
-                                chunk_groups,
-                                stages,
-                                producers,
-                                load_stages,
-                                block_tiles,
-                            };
-                            WgmmaGeometry::new(problem, tile, gpu)
-                        });
-                        let most = if stages == Stages::All {
-                            STAGES.len()
-                        } else {
-                            1
-                        };
-                        let rated = sized.take(most);
-                        found.extend(rated.map(|sizes| (sizes.us(problem, gpu), sizes.tile)));
+                    for (producers, load_stages) in LOADERS {
+                        found.extend(counts.iter().map(|&block_tiles| WgmmaTile {
+                            th,
+                            tw,
+                            tn,
+                            warpgroups,
+                            chunk_groups,
+                            stages: 0,
+                            producers,
+                            load_stages,
+                            block_tiles,
+                        }));
                     }
                 }
             }
