@@ -64,7 +64,7 @@ def build(name: str, precision: str, options: argparse.Namespace, folder: pathli
 
 
 def run(built: dict, expected: list[torch.Tensor]) -> dict:
-    """Time and relative error of a program. Outputs are told apart by their sizes."""
+    """Time and relative error of a program. Each output is identified by its size."""
     if "failure" in built:
         return built
     program = pathlib.Path(built["program"])
