@@ -156,7 +156,7 @@ impl WgmmaGeometry {
             .rev()
             .find(|interval| steps.is_multiple_of(*interval))?;
         let rows = staged_rows(problem, th);
-        let row_len = (tw - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
+        let row_len = (tw - 1) * staged_strides(problem)[1] + (shape.s - 1) * shape.dilation[1] + 1;
         let loader_warps = WARPGROUP * producers - 1;
         let planes = chunk_groups * MMA_K / PLANE_CHANNELS;
         let items = (planes * rows * row_len).div_ceil(32 * loader_warps);
@@ -279,10 +279,21 @@ pub(super) fn scales_input(problem: &ConvProblem) -> bool {
     matches!(problem.precision, Precision::Fp32 | Precision::Tf32)
 }
 
-/// Rows of an image with the padding that its outputs read.
+/// Distances of adjacent outputs in the staged input: the strides, or 1 along an axis where the filter has one tap and what strides skip
+/// is not staged.
+fn staged_strides(problem: &ConvProblem) -> [u32; 2] {
+    let shape = &problem.shape;
+    let taps = [shape.r, shape.s];
+    std::array::from_fn(|axis| match taps[axis] {
+        1 => 1,
+        _ => shape.stride[axis],
+    })
+}
+
+/// Staged rows of an image, with the padding that its outputs read.
 pub(super) fn image_rows(problem: &ConvProblem) -> u32 {
     let shape = &problem.shape;
-    (shape.out_h() - 1) * shape.stride[0] + (shape.r - 1) * shape.dilation[0] + 1
+    (shape.out_h() - 1) * staged_strides(problem)[0] + (shape.r - 1) * shape.dilation[0] + 1
 }
 
 /// Whether a tile of `th` rows may have rows of several images.
@@ -294,11 +305,12 @@ pub(super) fn crosses_images(problem: &ConvProblem, th: u32) -> bool {
 fn staged_rows(problem: &ConvProblem, th: u32) -> u32 {
     let shape = &problem.shape;
     let reach = (shape.r - 1) * shape.dilation[0] + 1;
+    let [stride, _] = staged_strides(problem);
     if !crosses_images(problem, th) {
-        return (th - 1) * shape.stride[0] + reach;
+        return (th - 1) * stride + reach;
     }
     let out_h = shape.out_h();
-    let row = |v: u32| v / out_h * image_rows(problem) + v % out_h * shape.stride[0];
+    let row = |v: u32| v / out_h * image_rows(problem) + v % out_h * stride;
     let tiles = (shape.batch * out_h).div_ceil(th);
     // The first rows of tiles repeat after at most as many tiles as an image has rows.
     let spans = (0..tiles.min(out_h)).map(|tile| row(tile * th + th - 1) - row(tile * th));

@@ -104,6 +104,12 @@ struct InputContext {
     items: u32,
     checks_items: bool,
     checks_c: bool,
+    /// Rows or columns between those that strides reach are staged, because other filter taps read them.
+    stages_all_rows: bool,
+    stages_all_columns: bool,
+    /// They are not.
+    skips_rows: bool,
+    skips_columns: bool,
     /// Staged rows of an image with its padding.
     image_rows: u32,
     crosses_images: bool,
@@ -239,6 +245,10 @@ impl WgmmaContext {
                 items: sizes.items,
                 checks_items: sizes.items * 32 * sizes.loader_warps() != planes * sizes.plane(),
                 checks_c: !shape.c.is_multiple_of(MMA_K),
+                stages_all_rows: shape.stride[0] > 1 && shape.r > 1,
+                stages_all_columns: shape.stride[1] > 1 && shape.s > 1,
+                skips_rows: shape.stride[0] > 1 && shape.r == 1,
+                skips_columns: shape.stride[1] > 1 && shape.s == 1,
                 image_rows: image_rows(problem),
                 crosses_images: crosses_images(problem, tile.th),
             },
