@@ -243,6 +243,84 @@ fn wgmma_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// The same with input, output or both in fp16 NHWC.
+fn wgmma_fp16_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma", 11, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.c = pick(&[16, 32, 48, 80]);
+        shape.n = pick(&[8, 24, 32, 72, 136]);
+        (shape.h, shape.w) = (pick(&[5, 7, 9, 14]), pick(&[7, 8, 13, 17]));
+        conv.precision = Precision::Fp16;
+        let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
+        let formats = [[fp16, fp16], [fp16, fp32], [fp32, fp16]];
+        [conv.input, conv.output] = formats[pick(&[0, 0, 1, 2]) as usize];
+        if conv.input == fp16 {
+            conv.prologue = None;
+        }
+    })
+}
+
+/// Pooling and conversions with input or output in fp16 NHWC.
+fn fp16_problems(batch: u32) -> Vec<Problem> {
+    let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
+    let mut problems = Vec::new();
+    for (c, h, w) in [(8, 7, 9), (24, 1, 1), (72, 6, 11), (64, 8, 4)] {
+        let x = TensorShape::new(batch, c, h, w);
+        problems.push(Problem::Convert(ConvertProblem {
+            x,
+            from: fp32,
+            to: fp16,
+        }));
+        problems.push(Problem::Convert(ConvertProblem {
+            x,
+            from: fp16,
+            to: fp32,
+        }));
+        for max in [false, true] {
+            let input = fp16;
+            problems.push(Problem::GlobalPool(GlobalPoolProblem { max, x, input }));
+        }
+        for kind in [
+            PoolKind::Max,
+            PoolKind::Avg {
+                count_include_pad: true,
+            },
+            PoolKind::Avg {
+                count_include_pad: false,
+            },
+        ] {
+            for (input, output) in [(fp16, fp16), (fp16, fp32), (fp32, fp16)] {
+                problems.push(Problem::Pool(PoolProblem {
+                    kind,
+                    x,
+                    kernel: [3, 3],
+                    stride: [2, 2],
+                    padding: Padding::all(1),
+                    dilation: [1, 1],
+                    out: [(h - 1) / 2 + 1, (w - 1) / 2 + 1],
+                    input,
+                    output,
+                }));
+            }
+        }
+    }
+    problems
+}
+
+fn fp16_units() -> Vec<PlannedUnit> {
+    let scheme = |problem: &Problem| match problem {
+        Problem::Convert(_) => "convert",
+        Problem::Pool(_) => "pool",
+        _ => "global_pool",
+    };
+    let problems = [1, 3].into_iter().flat_map(fp16_problems);
+    let requests = problems.map(|problem| (problem, scheme(&problem), None));
+    units(&requests.collect::<Vec<_>>())
+}
+
 /// First layers of networks, with so few channels that a K step is four columns of the filter. The length of a
 /// filter row is a multiple of a step in some of them and not in others.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
@@ -765,13 +843,15 @@ fn other_units() -> Vec<PlannedUnit> {
             requests.push((problem, "elementwise", None));
         }
         for x in [x, TensorShape::new(batch, 64, 4, 8)] {
-            for (_, to) in Layout::NAMES {
-                let problem = Problem::Convert(ConvertProblem { x, to });
+            let formats = [Layout::Nchw, Layout::Hwcn].map(Format::fp32);
+            for (from, to) in [(formats[0], formats[1]), (formats[1], formats[0])] {
+                let problem = Problem::Convert(ConvertProblem { x, from, to });
                 requests.push((problem, "convert", None));
             }
         }
         for max in [false, true] {
-            let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
+            let input = Format::default();
+            let problem = Problem::GlobalPool(GlobalPoolProblem { max, x, input });
             requests.push((problem, "global_pool", Some(vec![4])));
         }
         // Images of a group: all but one of the batch.
@@ -825,6 +905,8 @@ fn other_units() -> Vec<PlannedUnit> {
                 },
                 dilation: [1, 1],
                 out: [4, 5],
+                input: Format::default(),
+                output: Format::default(),
             });
             requests.push((problem, "pool", None));
             // One window for each row, larger than a row.
@@ -836,6 +918,8 @@ fn other_units() -> Vec<PlannedUnit> {
                 padding: Padding::default(),
                 dilation: [1, 1],
                 out: [7, 1],
+                input: Format::default(),
+                output: Format::default(),
             });
             requests.push((problem, "pool", None));
             // Steps of two and three on 7x9, as much padding as the window allows, a last column of windows of which part is beyond it.
@@ -852,6 +936,8 @@ fn other_units() -> Vec<PlannedUnit> {
                 },
                 dilation: [2, 3],
                 out: [8, 6],
+                input: Format::default(),
+                output: Format::default(),
             });
             requests.push((problem, "pool", None));
         }
@@ -936,6 +1022,8 @@ fn other_units() -> Vec<PlannedUnit> {
                 padding: Padding::all(1),
                 dilation: [3, 2],
                 out: [6, 3],
+                input: Format::default(),
+                output: Format::default(),
             }),
             "pool",
             None,
@@ -1129,6 +1217,7 @@ mod random {
         the_tiled_schemes_are_right: tiled_units, 8 of 40;
         steps_of_few_channels_are_right: few_channel_units, 4 of 30;
         wgmma_is_right: wgmma_units, 6 of 60;
+        wgmma_is_right_with_fp16_activations: wgmma_fp16_units, 8 of 80;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
@@ -1138,6 +1227,11 @@ mod random {
         input_stationary_is_right: input_stationary_units, 6 of 60;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
+}
+
+#[test]
+fn pooling_and_conversions_of_fp16_are_right() {
+    assert_right(&fp16_units(), cpu);
 }
 
 #[test]
@@ -1315,6 +1409,8 @@ fn every_scheme_is_right_on_a_gpu() {
         padded_units(12),
         few_channel_units(200),
         wgmma_units(300),
+        wgmma_fp16_units(300),
+        fp16_units(),
         winograd_units(300),
         tucker_units(300),
         tucker_kinds(),

@@ -5,7 +5,6 @@
 mod check_failure;
 mod checkpoint_parameters;
 mod cpu_device;
-mod dense_layout;
 mod deviation;
 mod device;
 #[cfg(feature = "gpu")]
@@ -17,6 +16,7 @@ mod network_check;
 mod problem_data;
 mod random;
 pub mod reference;
+mod stored_tensor;
 mod unit_check;
 
 pub use check_failure::CheckFailure;

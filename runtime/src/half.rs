@@ -49,7 +49,7 @@ fn word([first, second]: [u16; 2]) -> f32 {
 
 /// The nearest fp16 number, ties to even; too large values become infinite. All NaNs give the same NaN,
 /// because the sign of a computed NaN depends on the compiler.
-pub(crate) fn bits(value: f32) -> u16 {
+pub fn bits(value: f32) -> u16 {
     if value.is_nan() {
         return 0x7e00;
     }
@@ -70,7 +70,7 @@ pub(crate) fn bits(value: f32) -> u16 {
 }
 
 /// The value of an fp16 number.
-pub(crate) fn value(bits: u16) -> f32 {
+pub fn value(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let (exponent, mantissa) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
     let magnitude = match exponent {

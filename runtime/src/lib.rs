@@ -30,6 +30,7 @@ pub use cudarc;
 pub use activation::{Activation, ActivationParameter};
 pub use arch::{Arch, ParseArchError};
 pub use factor::{Decomposition, FactorRole};
+pub use half::{bits as fp16_bits, value as fp16_value};
 pub use kernel::{
     Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,
 };

@@ -2,7 +2,8 @@
 
 use crate::gpu::Targets;
 use crate::ir::{
-    ConvOptions, LinearOptions, ParseShapeError, Precision, TensorShape, TilePolicy, Tolerance,
+    ConvOptions, DType, LinearOptions, ParseShapeError, Precision, TensorShape, TilePolicy,
+    Tolerance,
 };
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -50,6 +51,8 @@ pub struct Overrides {
     pub tolerance: Option<Tolerance>,
     /// Tile policy.
     pub tiles: Option<TilePolicy>,
+    /// How activation tensors of a network may be stored.
+    pub activations: Option<DType>,
     /// GPUs to plan for.
     pub gpus: Option<Targets>,
 }
@@ -130,6 +133,7 @@ impl Overrides {
             precision: self.precision.or(others.precision),
             tolerance: self.tolerance.or(others.tolerance),
             tiles: self.tiles.or(others.tiles),
+            activations: self.activations.or(others.activations),
             gpus: self.gpus.clone().or_else(|| others.gpus.clone()),
         }
     }
@@ -140,6 +144,10 @@ impl Overrides {
 
     pub(crate) fn tiles(&self, config: Option<TilePolicy>) -> TilePolicy {
         self.tiles.or(config).unwrap_or_default()
+    }
+
+    pub(crate) fn activations(&self, config: Option<DType>) -> DType {
+        self.activations.or(config).unwrap_or_default()
     }
 
     pub(crate) fn gpus(&self, config: Option<Targets>) -> Targets {
@@ -247,6 +255,7 @@ mod tests {
             precision: Some(Precision::Fp16),
             tolerance: Tolerance::new(0.05),
             tiles: Some(TilePolicy::Model),
+            activations: Some(DType::Fp16),
             gpus: Targets::named(&["l4"]).ok(),
         };
         for (keys, overrides, name) in [

@@ -19,7 +19,7 @@ mod write;
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
-    INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
+    DType, INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
 };
 pub use edit::with_ranks;
 use fields::{Fields, integers, list};
@@ -172,6 +172,7 @@ fn network(
     let name = fields.string(Key::Name, report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
+    let activations = fields.choice(Key::Activations, &DType::NAMES, report);
     ops::check_inherited(fields, report);
     let inputs = inputs(fields, overrides, report);
     let node = fields.get(Key::Ops)?;
@@ -215,6 +216,7 @@ fn network(
         Ok(mut network) => {
             network.gpus = gpus?;
             network.tiles = tiles;
+            network.activations = overrides.activations(activations);
             network.name = overrides.name(&network.name, has_ranks);
             Some(network)
         }

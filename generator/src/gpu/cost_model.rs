@@ -199,6 +199,8 @@ constants! {
         staged_value = 2.2,
         /// A cache line of the input.
         cache_line = 1.2,
+        /// Copying 16 bytes of an fp16 input.
+        copied_item = 0.3,
         /// Bytes per clock that an SM reads from L2.
         l2_bytes_per_clock = 32.0,
         /// Until the input of a chunk has arrived.

@@ -1,6 +1,6 @@
 //! Parts of the sentences that describe ops in generated files.
 
-use super::{Activation, Epilogue, Precision, Prologue};
+use super::{Activation, Epilogue, Format, Precision, Prologue};
 use tdc_runtime::{ConvShape, Padding};
 
 /// A filter with its options.
@@ -57,6 +57,15 @@ pub(super) fn precision(precision: Precision) -> String {
     match precision {
         Precision::Fp32 => String::new(),
         _ => format!(", products of {} precision", precision.as_str()),
+    }
+}
+
+/// The formats of input and output, if one of them is fp16.
+pub(super) fn formats(input: Format, output: Format) -> String {
+    match (input == Format::FP16_NHWC, output == Format::FP16_NHWC) {
+        (false, false) => String::new(),
+        (true, true) => format!(", {}", input.name()),
+        _ => format!(", {} to {}", input.name(), output.name()),
     }
 }
 

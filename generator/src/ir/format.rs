@@ -10,13 +10,28 @@ pub enum DType {
     /// 32-bit floating point.
     #[default]
     Fp32,
+    /// 16-bit floating point, IEEE 754 binary16.
+    Fp16,
 }
 
 impl DType {
+    /// Every type with its name in configs.
+    pub const NAMES: [(&'static str, Self); 2] = [("fp32", Self::Fp32), ("fp16", Self::Fp16)];
+
     /// Bytes of an element.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Fp32 => 4,
+            Self::Fp16 => 2,
+        }
+    }
+
+    /// Error bound of a tensor whose elements were rounded to the type, as an L2 norm relative to it. It is the largest error of one
+    /// element; 0 for fp32, to which every kernel rounds.
+    pub const fn rounding_error(self) -> f64 {
+        match self {
+            Self::Fp32 => 0.0,
+            Self::Fp16 => 4.9e-4,
         }
     }
 
@@ -24,6 +39,7 @@ impl DType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
+            Self::Fp16 => "fp16",
         }
     }
 }
@@ -35,18 +51,23 @@ pub enum Layout {
     /// Images, channels, rows, columns.
     #[default]
     Nchw,
+    /// Images, rows, columns, channels. Always dense, never a view of another tensor.
+    Nhwc,
     /// Rows, columns, channels, images (TVM tutorial). Always dense, never a view of another tensor.
     Hwcn,
 }
 
 impl Layout {
-    /// Every layout with its name in configs.
+    /// The layouts that a config may require of an op, with their names there.
     pub const NAMES: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
+    /// Every layout.
+    pub const ALL: [Self; 3] = [Self::Nchw, Self::Nhwc, Self::Hwcn];
 
     /// Name in messages and generated text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nchw => "NCHW",
+            Self::Nhwc => "NHWC",
             Self::Hwcn => "HWCN",
         }
     }
@@ -56,6 +77,7 @@ impl Layout {
         let [batch, c, w] = [shape.batch, shape.c, shape.w].map(u64::from);
         match self {
             Self::Nchw => [shape.image_len(), shape.pixels(), w, 1],
+            Self::Nhwc => [shape.image_len(), 1, w * c, c],
             Self::Hwcn => [1, batch, w * c * batch, c * batch],
         }
     }
@@ -78,6 +100,25 @@ pub struct Format {
 }
 
 impl Format {
+    /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`FP16_CHANNELS`](Self::FP16_CHANNELS).
+    pub const FP16_NHWC: Self = Self {
+        dtype: DType::Fp16,
+        layout: Layout::Nhwc,
+    };
+
+    /// Channels that kernels load and store at a time in [`FP16_NHWC`](Self::FP16_NHWC): 16 bytes.
+    pub const FP16_CHANNELS: u32 = 8;
+
+    /// Whether a tensor with this number of channels can have the format [`FP16_NHWC`](Self::FP16_NHWC).
+    pub const fn fits_fp16_nhwc(channels: u32) -> bool {
+        channels.is_multiple_of(Self::FP16_CHANNELS)
+    }
+
+    /// Name in messages and documentation.
+    pub fn name(self) -> String {
+        format!("{} {}", self.dtype.as_str(), self.layout.name())
+    }
+
     /// fp32 in a layout.
     pub const fn fp32(layout: Layout) -> Self {
         Self {
@@ -105,6 +146,11 @@ impl Tensor {
         }
     }
 
+    /// A shape in a format.
+    pub const fn new(shape: TensorShape, format: Format) -> Self {
+        Self { shape, format }
+    }
+
     /// Bytes of its elements.
     pub const fn bytes(&self) -> u64 {
         self.shape.len() * self.format.dtype.bytes()
@@ -118,7 +164,7 @@ mod tests {
     #[test]
     fn every_element_of_a_dense_tensor_has_an_index_of_its_own() {
         let shape = TensorShape::new(3, 5, 2, 7);
-        for (_, layout) in Layout::NAMES {
+        for layout in Layout::ALL {
             let mut seen = vec![false; shape.len() as usize];
             for image in 0..3 {
                 for channel in 0..5 {
@@ -131,6 +177,7 @@ mod tests {
         }
         // Image 1, channel 2, row 1, column 3.
         assert_eq!(Layout::Nchw.index(shape, [1, 2, 10]), 70 + 2 * 14 + 10);
+        assert_eq!(Layout::Nhwc.index(shape, [1, 2, 10]), 70 + 10 * 5 + 2);
         assert_eq!(Layout::Hwcn.index(shape, [1, 2, 10]), (10 * 5 + 2) * 3 + 1);
     }
 }

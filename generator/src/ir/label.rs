@@ -1,6 +1,6 @@
 //! Pieces of the canonical names of ops. The grammar is in `plan/name.rs`.
 
-use super::{Activation, Epilogue, Precision, Prologue, TensorShape};
+use super::{Activation, Epilogue, Format, Layout, Precision, Prologue, TensorShape};
 use tdc_runtime::{ConvShape, Padding};
 
 /// `_b4`, or nothing for one image.
@@ -14,6 +14,19 @@ pub(super) fn batch(batch: u32) -> String {
 /// `_b2_c3_h13_w11`.
 pub(super) fn sizes(x: TensorShape) -> String {
     format!("{}_c{}_h{}_w{}", batch(x.batch), x.c, x.h, x.w)
+}
+
+/// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
+/// `_tonhwc16` if the other one is fp32 NCHW.
+pub(super) fn formats(input: Format, output: Format) -> &'static str {
+    let is_fp16 = [input, output].map(|format| format == Format::FP16_NHWC);
+    match is_fp16 {
+        [true, true] => "_nhwc16",
+        [true, false] => "_fromnhwc16",
+        [false, true] => "_tonhwc16",
+        [false, false] if input.layout == Layout::Hwcn => "_hwcn",
+        [false, false] => "",
+    }
 }
 
 /// `_s2`, `_s1x2`, or nothing for the default in both directions.

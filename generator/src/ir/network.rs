@@ -6,9 +6,10 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions, ConvTransposeProblem,
-    Epilogue, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions, PadMode, PadOptions, PadProblem,
-    PaddingOption, PoolKind, PoolOptions, PoolProblem, ProblemKind, ResizeOptions, ResizeProblem,
-    ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    DType, Epilogue, Format, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions, PadMode, PadOptions,
+    PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem, ProblemKind, ResizeOptions,
+    ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation,
+    TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -134,6 +135,8 @@ pub struct Network {
     pub gpus: Targets,
     /// How tiles are chosen.
     pub tiles: TilePolicy,
+    /// How activation tensors between ops may be stored: in fp32, or, where the planner prefers it, in fp16 NHWC too.
+    pub activations: DType,
     /// Ops in an execution order.
     pub ops: Vec<Op>,
     /// The outputs, at least one, in the order of their ops. The last one is that of the last op.
@@ -454,6 +457,7 @@ impl NetworkBuilder {
                 name: self.name,
                 gpus: Targets::default(),
                 tiles: TilePolicy::default(),
+                activations: DType::default(),
                 ops: self.ops,
             })
         } else {
@@ -1072,6 +1076,8 @@ impl NetworkBuilder {
             padding: pad,
             dilation: options.dilation,
             out: [rows, columns],
+            input: Format::default(),
+            output: Format::default(),
         };
         let y = TensorShape::new(x.batch, x.c, rows, columns);
         (self.errors.len() == before).then_some((OpKind::Pool(pool), y))

@@ -6,7 +6,8 @@
 //! - `separate`: each task by a separate unit;
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;
 //! - `next_factor`: these together with the first factor of the next Tucker layer;
-//! - `merged`: several convolutions of the same input and geometry as one.
+//! - `merged`: several convolutions of the same input and geometry as one;
+//! - `fp16`: a task with its input or output in fp16 NHWC.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
 //!
@@ -31,6 +32,7 @@
 
 mod candidate;
 mod conversions;
+mod fp16;
 mod fused_factors;
 mod merged;
 mod next_factor;
@@ -49,6 +51,7 @@ impl TaskGraph {
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_without_merged();
         merged::add(self, &mut candidates);
+        fp16::add(self, &mut candidates);
         candidates
     }
 

@@ -49,6 +49,7 @@ impl FoldedNetwork {
                 })
                 .collect(),
             tasks: Vec::new(),
+            activations: network.activations,
             inputs: (0..network.inputs().len()).map(ValueId).collect(),
             outputs: network
                 .outputs
@@ -143,7 +144,8 @@ impl Folder<'_> {
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;
                 let max = *max;
-                self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
+                let input = Format::default();
+                self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x, input }));
             }
             OpKind::Binary(binary, activation) => {
                 let (output, activation) = self.absorb_activation(id, *activation);

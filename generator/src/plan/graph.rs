@@ -1,6 +1,6 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{Format, OpId, Problem, TensorShape};
+use crate::ir::{DType, Format, OpId, Problem, TensorShape};
 use tdc_runtime::FactorRole;
 
 /// Index of a value in [`TaskGraph::values`].
@@ -102,7 +102,13 @@ impl Task {
         std::iter::once(self.x).chain(self.residual)
     }
 
-    /// The format in which the task reads its inputs.
+    /// The values that the task reads, with their formats: a residual has that of the output.
+    pub fn reads_in_formats(&self) -> impl Iterator<Item = (ValueId, Format)> {
+        let residual = self.residual.map(|value| (value, self.output_format()));
+        std::iter::once((self.x, self.input_format())).chain(residual)
+    }
+
+    /// The format in which the task reads its input.
     pub fn input_format(&self) -> Format {
         self.problem.kind().input().format
     }
@@ -122,6 +128,8 @@ pub struct TaskGraph {
     pub tasks: Vec<Task>,
     /// The network's inputs, in the order of [`Network::inputs`](crate::ir::Network::inputs).
     pub inputs: Vec<ValueId>,
+    /// How values may be stored: in fp32, or in fp16 NHWC too.
+    pub activations: DType,
     /// The network's outputs, in the order of [`Network::outputs`](crate::ir::Network::outputs).
     pub outputs: Vec<ValueId>,
 }

@@ -11,7 +11,7 @@ use super::tuning::TuningTable;
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{
-    ConvProblem, FusedTucker, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem,
+    ConvProblem, DType, FusedTucker, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem,
     TilePolicy,
 };
 use tdc_runtime::{Conv, FactorRole, FusedOps, Tucker, Variant};
@@ -155,6 +155,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     // As in a network of only this layer, the first values are the outputs of the ops: the input and the layer.
     let (input, output) = (ValueId(0), ValueId(1));
     let mut graph = TaskGraph {
+        activations: DType::default(),
         values: Vec::new(),
         tasks: Vec::new(),
         inputs: vec![input],

@@ -106,10 +106,10 @@ impl Lowering {
             self.place_outputs(candidate);
         }
         let mut task = candidate.task.clone();
-        let format = task.input_format();
-        task.x = self.in_format(task.x, format);
-        task.residual = task.residual.map(|value| self.in_format(value, format));
-        task.y = self.in_format(task.y, task.output_format());
+        let (from, to) = (task.input_format(), task.output_format());
+        task.x = self.in_format(task.x, from);
+        task.residual = task.residual.map(|value| self.in_format(value, to));
+        task.y = self.in_format(task.y, to);
         self.graph.tasks.push(task);
     }
 

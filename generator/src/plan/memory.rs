@@ -3,7 +3,7 @@
 use super::arena::{Arena, Lifetime};
 use super::branches::Branches;
 use super::graph::{TaskGraph, ValueId};
-use crate::ir::{Layout, TensorShape};
+use crate::ir::{Format, TensorShape};
 use serde::ser::{Serialize, SerializeStructVariant, Serializer};
 
 /// The memory that contains a value.
@@ -55,16 +55,16 @@ pub struct Location {
     pub offset: u64,
     /// Elements between consecutive images of a batch, in NCHW.
     pub batch_stride: u64,
-    /// Layout.
-    #[serde(skip_serializing_if = "is_nchw")]
-    pub layout: Layout,
+    /// Format.
+    #[serde(flatten, skip_serializing_if = "is_default")]
+    pub format: Format,
     /// Shape.
     pub shape: TensorShape,
 }
 
-/// Whether the layout is the one that `plan.json` omits.
-fn is_nchw(layout: &Layout) -> bool {
-    *layout == Layout::Nchw
+/// Whether the format is the one that `plan.json` omits.
+fn is_default(format: &Format) -> bool {
+    *format == Format::default()
 }
 
 /// The memory of a graph's values and of the workspaces of its tasks.
@@ -149,7 +149,7 @@ impl MemoryPlan {
             memory: self.memory[root.0].expect("every value that a task touches was given memory"),
             offset,
             batch_stride: graph.values[root.0].shape.image_len(),
-            layout: graph.values[root.0].format.layout,
+            format: graph.values[root.0].format,
             shape: graph.values[value.0].shape,
         }
     }

@@ -5,10 +5,11 @@
 //! problem = "conv" sizes "_k" RxS [options] [epilogue] [numbers]   sizes: [_bB] _cC _nN _hH _wW
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
-//!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
+//!         | "convert" sizes ("_hwcn" | "_nchw" | format)           the layout of the output, from or to HWCN
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
-//! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
+//! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]
+//! format  = "_nhwc16" | "_fromnhwc16" | "_tonhwc16"        fp16 NHWC: input and output, only the input, only the output; pools too
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```

@@ -44,8 +44,7 @@ pub(super) fn candidate_times(
     times
 }
 
-/// The time of a conversion: measured if a table has it, else predicted. Today every candidate of a task has the same formats, so all plans
-/// have the same conversions and this time decides nothing.
+/// The time of a conversion: measured if a table has it, else predicted.
 pub(super) fn conversion_us(planner: &mut Planner, conversion: &FormatConversion) -> f64 {
     let choice = planner.choose("", &conversion.problem(), None, None);
     choice.map_or(0.0, |choice| {
@@ -169,11 +168,17 @@ impl Op {
             lowering,
             source: None,
         };
-        let has_choice = candidates.iter().any(|candidate| {
-            let touches = candidate.covers.iter().any(|task| op.tasks.contains(task));
-            touches && candidate.covers.len() > 1
-        });
-        if lowering.is_none() && has_choice {
+        let touches =
+            |candidate: &&Candidate| candidate.covers.iter().any(|task| op.tasks.contains(task));
+        let has_choice = candidates
+            .iter()
+            .filter(touches)
+            .any(|candidate| candidate.covers.len() > 1);
+        let has_formats = candidates.iter().filter(touches).any(Candidate::has_fp16);
+        if lowering.is_none() && has_formats {
+            // Few problems in other formats are measured.
+            op.source = Some(TimeSource::Predicted);
+        } else if lowering.is_none() && has_choice {
             op.source = TimeSource::of_tasks(planner, tasks);
         }
         op

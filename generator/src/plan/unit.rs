@@ -6,7 +6,7 @@ use super::launch::LaunchPrediction;
 use super::name::unit_name;
 use crate::cost::{CostTerms, floor_us, fp32_lanes_floor_us, kernel_terms};
 use crate::gpu::{Gpu, OLDEST_ARCH};
-use crate::ir::Problem;
+use crate::ir::{DType, Problem};
 use crate::scheme::{KernelBlueprint, LaunchWork, Tile};
 use tdc_runtime::{Launch, Step, Unit, Variant};
 
@@ -17,6 +17,10 @@ pub struct PlannedKernel {
     pub symbol: String,
     /// Template, context and launch.
     pub blueprint: KernelBlueprint,
+    /// Element type of the unit's input.
+    pub x_dtype: DType,
+    /// Element type of the unit's output, and of a residual.
+    pub y_dtype: DType,
 }
 
 /// A unit with its problem, the choice of scheme and tile, and its kernels.
@@ -101,6 +105,8 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         .map(|blueprint| PlannedKernel {
             symbol: format!("{prefix}_{name}_{}", blueprint.role),
             blueprint,
+            x_dtype: problem.kind().input().format.dtype,
+            y_dtype: problem.kind().output().format.dtype,
         })
         .collect();
     let memset = blueprint.zeroed.map(|zeroed| Step::Memset {

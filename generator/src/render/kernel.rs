@@ -4,6 +4,7 @@ use super::activation::device_activations;
 use super::constants::declare_constants;
 use super::engine::{RenderError, render};
 use super::wrap::wrap_list;
+use crate::ir::DType;
 use crate::plan::{PlannedKernel, PlannedUnit};
 use crate::scheme::DevicePart;
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     let blueprint = &kernel.blueprint;
     let mut context = blueprint.context.clone();
     if let Some(map) = context.as_object_mut() {
-        let parameter = |&arg| parameter(arg, blueprint.pdl);
+        let parameter = |&arg| parameter(arg, kernel);
         let parameters: Vec<_> = blueprint.args.iter().map(parameter).collect();
         let parameters = wrap_list(&parameters, kernel.symbol.len() + 1, 4);
         map.insert("symbol".to_owned(), kernel.symbol.clone().into());
@@ -98,23 +99,36 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
     }
 }
 
-/// Declaration of a kernel's parameter. With PDL the predecessor kernel may still write the inputs. They must not be `__restrict__` then,
-/// because the compiler would read them through the non-coherent cache or before the wait.
-fn parameter(arg: Arg, pdl: bool) -> &'static str {
-    match arg {
-        Arg::X if pdl => "const float* x",
-        Arg::Residual if pdl => "const float* residual",
-        Arg::Y if pdl => "float* y",
-        Arg::Workspace { .. } if pdl => "float* workspace",
-        Arg::X => "const float* __restrict__ x",
-        Arg::Residual => "const float* __restrict__ residual",
+/// Declaration of a parameter that points to a tensor. With PDL the predecessor kernel may still write the inputs. They must not be
+/// `__restrict__` then, because the compiler would read them through the non-coherent cache or before the wait.
+fn tensor_parameter(qualifier: &str, dtype: DType, name: &str, pdl: bool) -> String {
+    let restrict = if pdl { "" } else { "__restrict__ " };
+    format!("{qualifier}{}* {restrict}{name}", pointee(dtype))
+}
+
+/// The C++ type by which kernels and launchers point to elements of a tensor.
+pub(super) fn pointee(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Fp32 => "float",
+        // Eight values, as they are loaded and stored.
+        DType::Fp16 => "uint4",
+    }
+}
+
+/// Declaration of a kernel's parameter.
+fn parameter(arg: Arg, kernel: &PlannedKernel) -> String {
+    let pdl = kernel.blueprint.pdl;
+    let declaration = match arg {
+        Arg::X => return tensor_parameter("const ", kernel.x_dtype, "x", pdl),
+        Arg::Residual => return tensor_parameter("const ", kernel.y_dtype, "residual", pdl),
+        Arg::Y => return tensor_parameter("", kernel.y_dtype, "y", pdl),
+        Arg::Workspace { .. } => return tensor_parameter("", DType::Fp32, "workspace", pdl),
         Arg::Packed | Arg::PackedAt { .. } => "const float* __restrict__ packed",
         Arg::Bias => "const float* __restrict__ bias",
-        Arg::Y => "float* __restrict__ y",
-        Arg::Workspace { .. } => "float* __restrict__ workspace",
         Arg::XBatchStride => "long long x_batch_stride",
         Arg::ResidualBatchStride => "long long residual_batch_stride",
         Arg::YBatchStride => "long long y_batch_stride",
         Arg::Elements { .. } => "long long elements",
-    }
+    };
+    declaration.to_owned()
 }

@@ -5,11 +5,12 @@ use super::banner::{CommentStyle, banner, gpu_titles};
 use super::cuda_version::cuda_versions;
 use super::device_header::device_header_name;
 use super::engine::{RenderError, render};
+use super::kernel::pointee;
 use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::{wrap_call, wrap_list};
 use crate::gpu::Gpu;
-use crate::ir::{Layout, TensorShape};
+use crate::ir::{DType, Format, Layout, TensorShape};
 use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, PlannedTensor, distinct_units};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -54,6 +55,8 @@ struct NetworkContext {
     has_slots: bool,
     /// Whether any layer's output is stored as HWCN.
     has_hwcn: bool,
+    /// Whether any activation tensor is fp16 NHWC.
+    has_fp16: bool,
     /// Whether any variant has several branches.
     has_branches: bool,
     /// Number of branches beside the caller's stream, and of events, of the variant that has the most.
@@ -241,13 +244,17 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         .iter()
         .any(|plan| plan.weights.iter().next().is_some());
     let mut layers = plans.iter().flat_map(|plan| &plan.layers);
-    let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
+    let has_hwcn = layers
+        .clone()
+        .any(|layer| layer.y.format.layout == Layout::Hwcn);
+    let has_fp16 = layers.any(|layer| layer.y.format == Format::FP16_NHWC);
     let side_branches = plans.iter().map(|plan| plan.branches() - 1).max();
     let side_branches = side_branches.unwrap_or(0);
     let events = plans.iter().map(|plan| awaited(plan).len()).max();
     let optional = OptionalColumns {
         slots: has_slots,
         hwcn: has_hwcn,
+        fp16: has_fp16,
         branches: side_branches > 0,
     };
     let tensor =
@@ -283,6 +290,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         variant_names: names.join(", "),
         has_slots,
         has_hwcn,
+        has_fp16,
         has_branches: optional.branches,
         side_branches,
         events: events.unwrap_or(0),
@@ -294,6 +302,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
 struct OptionalColumns {
     slots: bool,
     hwcn: bool,
+    fp16: bool,
     branches: bool,
 }
 
@@ -404,10 +413,10 @@ fn layer_context(
         y.shape.image_len().to_string(),
     ];
     if optional.hwcn {
-        row.push(match y.layout {
-            Layout::Nchw => "0".to_owned(),
-            Layout::Hwcn => y.shape.c.to_string(),
-        });
+        row.push(channels_if(y, y.format.layout == Layout::Hwcn));
+    }
+    if optional.fp16 {
+        row.push(channels_if(y, y.format == Format::FP16_NHWC));
     }
     if optional.branches {
         row.push(layer.branch.to_string());
@@ -427,6 +436,12 @@ fn layer_context(
     }
 }
 
+/// The channels of a location, or 0.
+fn channels_if(location: &Location, condition: bool) -> String {
+    let channels = if condition { location.shape.c } else { 0 };
+    channels.to_string()
+}
+
 /// `return <unit>_launch(...);` with the layer's memory.
 fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
     let unit = &plan.units[layer.unit];
@@ -435,11 +450,14 @@ fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
         |place: Option<u64>| place.map_or_else(null, |place| at("p.weights", place / 4));
     let (packed, bias) = plan.parameter_offsets(layer);
     let mut arguments = vec![
-        pointer(&layer.x),
+        pointer(&layer.x, "const "),
         parameter(packed),
         parameter(bias),
-        layer.residual.as_ref().map_or_else(null, pointer),
-        pointer(&layer.y),
+        layer
+            .residual
+            .as_ref()
+            .map_or_else(null, |residual| pointer(residual, "const ")),
+        pointer(&layer.y, ""),
         layer
             .workspace
             .map_or_else(null, |offset| at("p.arena", offset / 4)),
@@ -455,11 +473,19 @@ fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
     format!("{};", wrap_call(&head, &arguments, 8, 12))
 }
 
-fn pointer(location: &Location) -> String {
-    match location.memory {
+fn pointer(location: &Location, qualifier: &str) -> String {
+    let address = match location.memory {
         Memory::Input { index } => at(&format!("p.input({index})"), location.offset),
         Memory::Output { index } => at(&format!("p.output({index})"), location.offset),
+        // Tensors of other types than fp32 are no views, so their offset is 0.
         Memory::Arena { offset } => at("p.arena", offset / 4 + location.offset),
+    };
+    match location.format.dtype {
+        DType::Fp32 => address,
+        dtype => format!(
+            "reinterpret_cast<{qualifier}{}*>({address})",
+            pointee(dtype)
+        ),
     }
 }
 

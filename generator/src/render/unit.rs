@@ -12,12 +12,13 @@ pub use source::unit_source;
 use super::banner::{CommentStyle, banner, unit_title};
 use super::engine::RenderError;
 use crate::gpu::{Gpu, gpu};
-use crate::ir::Problem;
+use crate::ir::{ConvProblem, Layout, Problem};
 use crate::plan::PlannedUnit;
 
 /// Whether a unit's launcher has parameters for batch strides.
 pub fn has_batch_strides(problem: &Problem) -> bool {
-    problem.x().batch > 1 && problem.nchw_conv().is_some() == problem.conv().is_some()
+    let is_hwcn = |conv: &ConvProblem| conv.input.layout == Layout::Hwcn;
+    problem.x().batch > 1 && !problem.conv().is_some_and(is_hwcn)
 }
 
 /// The name of a parameter; inside a comment if the function does not read it.

@@ -1,4 +1,6 @@
-//! `convert`: conversion between NCHW and HWCN. It transposes pixels with channels and images in tiles through shared memory.
+//! `convert`: conversion between formats. It transposes pixels with channels (in HWCN also with images) in tiles through shared memory.
+
+mod nhwc;
 
 use super::info::SchemeInfo;
 use super::{
@@ -48,7 +50,7 @@ impl Scheme for Convert {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("conversions between NCHW and HWCN")
+        SchemeInfo::own("conversions between fp32 NCHW and HWCN or fp16 NHWC")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -57,9 +59,15 @@ impl Scheme for Convert {
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Convert(_) => [128, 256]
-                .map(|threads| ConvertTile { threads }.into())
-                .to_vec(),
+            Problem::Convert(p) => {
+                let threads: &[u32] = match nhwc::is_conversion(p) {
+                    true if nhwc::fits(p) => &[nhwc::THREADS],
+                    true => &[],
+                    false => &[128, 256],
+                };
+                let tiles = threads.iter().map(|&threads| ConvertTile { threads });
+                tiles.map(Tile::from).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -68,8 +76,11 @@ impl Scheme for Convert {
         let Problem::Convert(p) = problem else {
             unreachable!("convert has tiles for conversions only");
         };
+        if nhwc::is_conversion(p) {
+            return unweighted(nhwc::kernel(p));
+        }
         let ConvertTile { threads } = ConvertTile::from_tile(tile).expect("a supported tile");
-        let to_hwcn = p.to == Layout::Hwcn;
+        let to_hwcn = p.to.layout == Layout::Hwcn;
         let pixels = p.x.pixels();
         let columns = u64::from(p.x.c) * u64::from(p.x.batch);
         let column_tiles = columns.div_ceil(u64::from(TILE));
@@ -119,12 +130,16 @@ impl Scheme for Convert {
                 ..KernelWork::default()
             },
         };
-        Blueprint {
-            kernels: vec![kernel],
-            zeroed: None,
-            workspace_bytes: 0,
-            weights: WeightLayout::NONE,
-            extra_weight_layouts: Vec::new(),
-        }
+        unweighted(kernel)
+    }
+}
+
+fn unweighted(kernel: KernelBlueprint) -> Blueprint {
+    Blueprint {
+        kernels: vec![kernel],
+        zeroed: None,
+        workspace_bytes: 0,
+        weights: WeightLayout::NONE,
+        extra_weight_layouts: Vec::new(),
     }
 }

@@ -1,4 +1,5 @@
-//! `global_pool`: maximum or average of each channel, with one warp for each channel, reduced by a butterfly of shuffles.
+//! `global_pool`: maximum or average of each channel, with one warp for each channel, or for 32 channels in fp16 NHWC, reduced by a
+//! butterfly of shuffles.
 
 use super::info::SchemeInfo;
 use super::{
@@ -7,7 +8,7 @@ use super::{
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Format, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -32,7 +33,14 @@ struct GlobalPoolContext {
     batched: bool,
     checks_channel: bool,
     max: bool,
+    batch: u32,
+    /// In NHWC: warps of an image, and whether the last one has fewer channels than the others.
+    channel_warps: u32,
+    checks_group: bool,
 }
+
+/// Channels of a warp in NHWC.
+const NHWC_CHANNELS: u32 = 32;
 
 impl Scheme for GlobalPool {
     fn name(&self) -> &'static str {
@@ -61,14 +69,22 @@ impl Scheme for GlobalPool {
             unreachable!("global_pool has tiles for global pooling only");
         };
         let GlobalPoolTile { warps } = GlobalPoolTile::from_tile(tile).expect("a supported tile");
-        let channels = u64::from(p.x.batch) * u64::from(p.x.c);
+        let is_nhwc = p.input == Format::FP16_NHWC;
+        let channels_of_warp = if is_nhwc { NHWC_CHANNELS } else { 1 };
+        let channel_warps = p.x.c.div_ceil(channels_of_warp);
+        let channels = u64::from(p.x.batch) * u64::from(channel_warps);
         let blocks = channels.div_ceil(u64::from(warps));
         let mut args = vec![Arg::X, Arg::Y];
         args.extend(batch_stride_args(p.x.batch, false));
+        // Tensors in NHWC are dense.
+        args.retain(|&arg| !is_nhwc || arg != Arg::XBatchStride);
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
-                template: "kernel/global_pool.cu",
+                template: match is_nhwc {
+                    true => "kernel/global_pool_nhwc.cu",
+                    false => "kernel/global_pool.cu",
+                },
                 context: context(&GlobalPoolContext {
                     c: p.x.c,
                     pixels: p.x.pixels(),
@@ -77,13 +93,19 @@ impl Scheme for GlobalPool {
                     batched: p.x.batch > 1,
                     checks_channel: !channels.is_multiple_of(u64::from(warps)),
                     max: p.max,
+                    batch: p.x.batch,
+                    channel_warps,
+                    checks_group: !p.x.c.is_multiple_of(channels_of_warp),
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
                 pdl: true,
-                device: &[DevicePart::Pdl],
+                device: match is_nhwc {
+                    true => &[DevicePart::Pdl, DevicePart::Fp16],
+                    false => &[DevicePart::Pdl],
+                },
                 args,
                 work: KernelWork {
                     blocks,
@@ -94,7 +116,8 @@ impl Scheme for GlobalPool {
                     fma_fraction: 0.1,
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    l2_round_trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
+                    l2_round_trips: 2.0
+                        + p.x.pixels() as f64 / if is_nhwc { 8.0 } else { 32.0 } / 4.0,
                     ..KernelWork::default()
                 },
             }],

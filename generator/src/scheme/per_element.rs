@@ -36,14 +36,20 @@ pub(super) struct Elements {
 impl Elements {
     /// The outputs of a problem, with a tile of [`PerElementTile`].
     pub(super) fn new(problem: &Problem, tile: &Tile) -> Self {
+        Self::runs(problem, tile, 1)
+    }
+
+    /// The same for threads with `channels` channels of an output pixel each, which divide the channels of the problem.
+    pub(super) fn runs(problem: &Problem, tile: &Tile, channels: u32) -> Self {
         let PerElementTile { threads } = PerElementTile::from_tile(tile).expect("a supported tile");
         let y = problem.y();
+        let len = y.len() / u64::from(channels);
         Self {
             threads,
-            len: y.len(),
-            image_len: y.image_len(),
+            len,
+            image_len: y.image_len() / u64::from(channels),
             batched: y.batch > 1,
-            checks_len: !y.len().is_multiple_of(u64::from(threads)),
+            checks_len: !len.is_multiple_of(u64::from(threads)),
         }
     }
 

@@ -1,11 +1,11 @@
-//! `pool`: maximum or average over windows, with one thread for each output element.
+//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel in fp16 NHWC.
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
-use super::{Blueprint, Scheme, Tile, TileField};
+use super::{Blueprint, DevicePart, Scheme, Tile, TileField};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{PoolKind, Problem};
+use crate::ir::{Format, PoolKind, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -34,6 +34,9 @@ struct PoolContext {
     elements: Elements,
     max: bool,
     count_include_pad: bool,
+    /// Input or output are fp16 NHWC.
+    reads_fp16: bool,
+    writes_fp16: bool,
     /// The loop over a window is unrolled, so that its loads are in flight together.
     unrolls: bool,
 }
@@ -65,11 +68,20 @@ impl Scheme for Pool {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
-        let elements = Elements::new(problem, tile);
+        let [reads_fp16, writes_fp16] =
+            [p.input, p.output].map(|format| format == Format::FP16_NHWC);
+        let is_nhwc = reads_fp16 || writes_fp16;
+        let elements = match is_nhwc {
+            true => Elements::runs(problem, tile, Format::FP16_CHANNELS),
+            false => Elements::new(problem, tile),
+        };
         let y = problem.y();
         let pad = p.padding;
         let kernel = PerElementKernel {
-            template: "kernel/pool.cu",
+            template: match is_nhwc {
+                true => "kernel/pool_nhwc.cu",
+                false => "kernel/pool.cu",
+            },
             context: &PoolContext {
                 c: p.x.c,
                 h: p.x.h,
@@ -92,6 +104,8 @@ impl Scheme for Pool {
                     == PoolKind::Avg {
                         count_include_pad: true,
                     },
+                reads_fp16,
+                writes_fp16,
                 unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
             },
             inputs: vec![Arg::X],
@@ -102,6 +116,17 @@ impl Scheme for Pool {
                 ..elements.work(problem)
             },
         };
-        kernel.blueprint(problem, &elements)
+        let mut blueprint = kernel.blueprint(problem, &elements);
+        if is_nhwc {
+            let kernel = &mut blueprint.kernels[0];
+            kernel.device = &[DevicePart::Pdl, DevicePart::Fp16];
+            // Tensors in NHWC are dense.
+            kernel.args.retain(|arg| match arg {
+                Arg::XBatchStride => !reads_fp16,
+                Arg::YBatchStride => !writes_fp16,
+                _ => true,
+            });
+        }
+        blueprint
     }
 }

@@ -27,7 +27,7 @@ pub fn scheme_reference() -> String {
             precisions.join(", "),
             match info.layout {
                 Layout::Hwcn => " Activations: HWCN.",
-                Layout::Nchw => "",
+                Layout::Nchw | Layout::Nhwc => "",
             },
         );
         for field in scheme.tile_fields() {

@@ -10,6 +10,9 @@
 //! to registers, because the positions of pixels are irregular, and the weights straight from shared memory. mbarriers tell when a buffer is
 //! full or empty, so copies, conversion and products of different chunks, and of different tiles of a block, overlap.
 //!
+//! An input in fp16 NHWC already is what the planes have: it is copied asynchronously, 16 bytes at a time, and nothing is converted. An
+//! output in fp16 NHWC is stored 16 bytes at a time.
+//!
 //! Tensor cores truncate sums instead of rounding. With a scaled input, partial sums of at most
 //! [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) K steps are therefore added in fp32.
 
@@ -24,7 +27,7 @@ use super::tensor_core::{MMA_K, supports_mma};
 use super::tiling::{fastest, supports_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Precision, Problem};
+use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::WgmmaGeometry;
 use kernel::{kernel, layout};
 use tile_space::{Stages, tiles};
@@ -40,9 +43,6 @@ const WGMMA_M: u32 = 64;
 
 /// Images from which on the planner considers the scheme by default. With fewer images blocks do not fill the GPU, or are not measured.
 const DEFAULT_BATCH: u32 = 8;
-
-/// Buffers of the staged input.
-const INPUT_STAGES: u32 = 2;
 
 tile_numbers! {
     /// A tile of the [module](self)'s scheme.
@@ -61,7 +61,8 @@ tile_numbers! {
         stages: "s",
         /// Warpgroups of producers: a warp that copies weights, and warps that load and convert the input.
         producers: "pg",
-        /// Chunks of the input that a producer holds in registers: with 2 the next one is loaded while one is converted.
+        /// Chunks of the input that a producer holds in registers: with 2 the next one is loaded while one is converted. If the input is
+        /// copied instead, half the number of its buffers in shared memory.
         load_stages: "ls",
         /// Tiles that a block computes one after the other.
         block_tiles: "bt",
@@ -82,14 +83,18 @@ impl Scheme for Wgmma {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on",
+                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on; the only scheme with fp16 activations",
             )
         }
     }
 
     fn is_default_for(&self, problem: &Problem) -> bool {
-        let batch = problem.conv().map(|conv| conv.shape.batch);
-        batch.is_some_and(|batch| batch >= DEFAULT_BATCH)
+        let is_default = |conv: &ConvProblem| {
+            // No other scheme has fp16 activations.
+            let is_fp16 = reads_fp16(conv) || writes_fp16(conv);
+            is_fp16 || conv.shape.batch >= DEFAULT_BATCH
+        };
+        problem.conv().is_some_and(is_default)
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -116,10 +121,8 @@ impl Scheme for Wgmma {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Some(problem) = problem.nchw_conv() else {
-            return false;
-        };
-        supports_problem(problem) && WgmmaGeometry::from_tile(problem, tile, gpu).is_some()
+        let supported = problem.conv().filter(|conv| supports_problem(conv));
+        supported.is_some_and(|conv| WgmmaGeometry::from_tile(conv, tile, gpu).is_some())
     }
 
     fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
@@ -142,8 +145,30 @@ impl Scheme for Wgmma {
     }
 }
 
-/// Whether the scheme can compute a problem with the precision that it requires.
+/// Whether the scheme can compute a problem with the formats and the precision that it requires.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
-    supports_tiling(problem) && shape.c >= MMA_K && supports_mma(problem, shape.r * shape.s)
+    let is_known = |format| [Format::default(), Format::FP16_NHWC].contains(&format);
+    let reads = !reads_fp16(problem)
+        || shape.c.is_multiple_of(MMA_K)
+            && problem.precision == Precision::Fp16
+            && problem.prologue.is_none();
+    let writes = !writes_fp16(problem) || Format::fits_fp16_nhwc(shape.n);
+    is_known(problem.input)
+        && is_known(problem.output)
+        && reads
+        && writes
+        && supports_tiling(problem)
+        && shape.c >= MMA_K
+        && supports_mma(problem, shape.r * shape.s)
+}
+
+/// Whether the input is fp16 NHWC.
+fn reads_fp16(problem: &ConvProblem) -> bool {
+    problem.input == Format::FP16_NHWC
+}
+
+/// Whether the output, and a residual, are fp16 NHWC.
+fn writes_fp16(problem: &ConvProblem) -> bool {
+    problem.output == Format::FP16_NHWC
 }

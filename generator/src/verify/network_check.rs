@@ -1,8 +1,8 @@
 //! Checks complete networks.
 
-use super::dense_layout::to_nchw;
 use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
 use super::reference::{self, NetworkParameters};
+use super::stored_tensor::{values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, run_variant};
 use crate::ir::{Layout, Network, Precision};
 use crate::plan::{Location, Memory, NetworkPlan};
@@ -172,11 +172,12 @@ fn read_location(
     address: u64,
 ) -> Result<Vec<f32>, DeviceError> {
     let image_len = location.shape.image_len() as usize;
-    let mut values = vec![0.0; location.shape.len() as usize];
-    if location.layout != Layout::Nchw {
-        device.read(address, &mut values)?;
-        return Ok(to_nchw(location.shape, location.layout, values));
+    if location.format.layout != Layout::Nchw {
+        let mut words = vec![0.0; word_count(location.format, location.shape.len())];
+        device.read(address, &mut words)?;
+        return Ok(values_of_words(location.shape, location.format, words));
     }
+    let mut values = vec![0.0; location.shape.len() as usize];
     for (image, values) in values.chunks_mut(image_len).enumerate() {
         device.read(address + 4 * image as u64 * location.batch_stride, values)?;
     }

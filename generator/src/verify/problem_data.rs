@@ -1,6 +1,7 @@
 //! Random operands of a problem, and its result in float64.
 
 use super::Random;
+use super::stored_tensor::rounded_to;
 use crate::ir::{Problem, ReferenceInputs};
 use tdc_runtime::{PackError, Variant};
 
@@ -17,7 +18,7 @@ pub struct ProblemData {
 }
 
 impl ProblemData {
-    /// The input, NCHW.
+    /// The input, NCHW, rounded to its type.
     pub fn x(&self) -> &[f32] {
         &self.x
     }
@@ -37,8 +38,11 @@ impl ProblemData {
         let mut random = Random::new(seed);
         let count = |there: bool, count: u64| if there { count as usize } else { 0 };
         let epilogue_shape = problem.epilogue_shape();
-        let x = random.values(problem.x().len() as usize);
+        let (input, output) = (problem.kind().input(), problem.kind().output());
+        let x = random.values(input.shape.len() as usize);
+        let x = rounded_to(input.format, x);
         let residual = random.values(count(problem.reads_residual(), epilogue_shape.len()));
+        let residual = rounded_to(output.format, residual);
         let elements = |sizes: &[u32; 4]| sizes.iter().map(|&size| size as usize).product();
         let weights = problem.weights();
         let weights: Vec<_> = weights

@@ -4,7 +4,7 @@
 
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
-    Activation, ChannelNormProblem, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
+    Activation, ChannelNormProblem, Format, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
     TensorShape, channel_norm_reference, conv_reference, conv_transpose_reference,
     global_pool_reference, linear_reference, lrn_reference, pad_reference, pool_reference, prelu,
     resize_reference, shuffled,
@@ -79,7 +79,12 @@ pub fn evaluate_network(
             OpKind::Resize(problem) => y = resize_reference(problem, operand(0)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;
-                y = global_pool_reference(&GlobalPoolProblem { max: *max, x }, operand(0));
+                let problem = GlobalPoolProblem {
+                    max: *max,
+                    x,
+                    input: Format::default(),
+                };
+                y = global_pool_reference(&problem, operand(0));
             }
             OpKind::Binary(binary, after) => {
                 y = operand(0).clone();

@@ -1,12 +1,12 @@
 //! Checks one unit on its own.
 
-use super::dense_layout::{from_nchw, to_nchw};
 use super::deviation::larger_deviation;
 use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON, count_differing};
+use super::stored_tensor::{stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, ProblemData, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{Layout, Problem, TensorShape};
+use crate::ir::{Layout, Problem, Tensor};
 use crate::plan::PlannedUnit;
 
 /// The result of checking one unit.
@@ -29,7 +29,7 @@ struct DeviceTensors {
     bias: GuardedBuffer,
     workspace: GuardedBuffer,
     y: GuardedBuffer,
-    /// Elements between consecutive images of the output.
+    /// Words between consecutive images of the output.
     y_stride: usize,
     bindings: Bindings,
 }
@@ -45,21 +45,22 @@ impl DeviceTensors {
         /// Unused elements between the images of a batch.
         const GAP: usize = 5;
         let variant = unit.variant();
-        let (x_shape, y_shape) = (unit.problem.x(), unit.problem.y());
+        let kind = unit.problem.kind();
+        let (x, y) = (kind.input(), kind.output());
+        let residual = Tensor::new(kind.epilogue_shape(), y.format);
         let values = data
             .pack(variant)
             .expect("the values have the problem's sizes, which are those of the layouts");
-        // The images of an HWCN batch are interleaved, so there is no gap.
-        let gap = |shape: TensorShape, layout| match layout {
-            Layout::Nchw if shape.batch > 1 => GAP,
-            _ => 0,
+        // In the other layouts tensors are dense.
+        let stride = |tensor: Tensor| {
+            let words = word_count(tensor.format, tensor.shape.image_len());
+            match tensor.format.layout {
+                Layout::Nchw if tensor.shape.batch > 1 => words + GAP,
+                _ => words,
+            }
         };
-        let (x_layout, y_layout) = (unit.problem.x_layout(), unit.problem.y_layout());
-        let x_stride = x_shape.image_len() as usize + gap(x_shape, x_layout);
-        let y_stride = y_shape.image_len() as usize + gap(y_shape, y_layout);
-        let epilogue_shape = unit.problem.epilogue_shape();
-        let residual_stride = epilogue_shape.image_len() as usize + gap(epilogue_shape, y_layout);
-        let batch = x_shape.batch as usize;
+        let [x_stride, residual_stride, y_stride] = [x, residual, y].map(stride);
+        let batch = x.shape.batch as usize;
         let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
             let mut tensor = GuardedBuffer::new(device, batch * stride, INPUT_POISON)?;
             if !values.is_empty() {
@@ -69,8 +70,8 @@ impl DeviceTensors {
             }
             Ok::<_, DeviceError>(tensor)
         };
-        let x = upload(device, &from_nchw(x_shape, x_layout, data.x()), x_stride)?;
-        let residual = from_nchw(epilogue_shape, y_layout, &data.residual);
+        let x = upload(device, &stored_words(x.shape, x.format, data.x()), x_stride)?;
+        let residual = stored_words(residual.shape, residual.format, &data.residual);
         let residual = upload(device, &residual, residual_stride)?;
         let mut packed = GuardedBuffer::new(device, values.len(), INPUT_POISON)?;
         packed.write(device, 0, &values)?;
@@ -192,8 +193,10 @@ fn run_and_compare(
         last = run(device)?;
         same &= count_differing(&last, &first) == 0;
     }
-    let output = OutputElements {
-        shape: problem.y(),
+    let y = problem.kind().output();
+    let output = OutputWords {
+        images: y.shape.batch as usize,
+        image_words: word_count(y.format, y.shape.image_len()),
         stride: tensors.y_stride,
     };
     let modified = output
@@ -222,21 +225,21 @@ fn run_and_compare(
     })
 }
 
-/// The elements of an output in its guarded allocation.
-struct OutputElements {
-    shape: TensorShape,
-    /// Elements between consecutive images.
+/// The words of an output in its guarded allocation.
+struct OutputWords {
+    images: usize,
+    image_words: usize,
+    /// Words between consecutive images.
     stride: usize,
 }
 
-impl OutputElements {
+impl OutputWords {
     fn contain(&self, index: usize) -> bool {
-        let end = MARGIN + self.shape.batch as usize * self.stride;
-        (MARGIN..end).contains(&index)
-            && (index - MARGIN) % self.stride < self.shape.image_len() as usize
+        let end = MARGIN + self.images * self.stride;
+        (MARGIN..end).contains(&index) && (index - MARGIN) % self.stride < self.image_words
     }
 
-    /// The number of other elements of the allocation that a run has modified.
+    /// The number of other words of the allocation that a run has modified.
     fn modified_outside(&self, run: &[f32]) -> usize {
         let elements = run.iter().enumerate();
         elements
@@ -251,10 +254,10 @@ impl OutputElements {
     }
 }
 
-/// The deviation of the output `found`, in the problem's layout, from the exact one, NCHW.
-fn deviation(problem: &Problem, found: Vec<f32>, expected: &[f64]) -> Deviation {
-    let shape = problem.y();
-    let found = to_nchw(shape, problem.y_layout(), found);
+/// The deviation of an output, as the words in memory, from the exact one, NCHW.
+fn deviation(problem: &Problem, words: Vec<f32>, expected: &[f64]) -> Deviation {
+    let Tensor { shape, format } = problem.kind().output();
+    let found = values_of_words(shape, format, words);
     let for_channels = |channels| Deviation::for_channels(shape, channels, &found, expected);
     // The output of the next layer's first factor is compared on its own: the norm of the main output could hide an error in its
     // smaller values.

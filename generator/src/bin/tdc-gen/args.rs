@@ -12,7 +12,7 @@ use tdc_generator::config::InputShape;
 use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
-use tdc_generator::ir::{Precision, TilePolicy, Tolerance};
+use tdc_generator::ir::{DType, Precision, TilePolicy, Tolerance};
 use tdc_generator::measure::bench::Sweep;
 use tdc_generator::measure::tune::{GROUPS, Shard};
 use tdc_generator::scheme::SCHEMES;
@@ -138,6 +138,13 @@ pub struct ConfigArgs {
         value_parser = tiles(),
     )]
     pub tiles: Option<TilePolicy>,
+    #[arg(
+        long,
+        help = help(Key::Activations),
+        value_name = value_name(Key::Activations),
+        value_parser = choice(&DType::NAMES),
+    )]
+    pub activations: Option<DType>,
     #[arg(long, help = help(Key::Table), value_name = value_name(Key::Table))]
     pub table: Option<PathBuf>,
 }

@@ -63,6 +63,7 @@ impl ConfigArgs {
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
         let overrides = Overrides {
             tiles: self.tiles,
+            activations: self.activations,
             gpus,
             ..self.convolutions.overrides()
         };

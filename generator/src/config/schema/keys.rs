@@ -60,6 +60,7 @@ enum_with_rows! {
         Table = "table",
         Tile = "tile",
         Tiles = "tiles",
+        Activations = "activations",
         Tolerance = "tolerance",
         Value = "value",
         Top = "top",
@@ -166,8 +167,21 @@ pub static ROWS: &[Row] = &[
     .overridden_by(
         "precision",
         "PRECISION",
-        "precision of all convolutions, instead of that of the config: how their products may be rounded. Tensors and \
-         accumulators stay fp32",
+        "precision of all convolutions, instead of that of the config: how their products may be rounded. \
+         Accumulators stay fp32",
+    ),
+    Row::new(
+        Key::Activations,
+        of!(Network | ModelOptions),
+        "`fp32` or `fp16`",
+        "`fp32`",
+        "how [activation tensors inside the network](configs.md#precision-and-tolerance) may be stored",
+    )
+    .overridden_by(
+        "activations",
+        "TYPE",
+        "how activation tensors inside the network may be stored, instead of as the config says: with `fp16` those between \
+         convolutions of precision fp16, where the planner predicts that it is faster",
     ),
     Row::new(
         Key::Tolerance,

@@ -20,7 +20,7 @@ use super::{given_inputs, read_text, targets};
 use crate::config::schema::{Key, Mapping, NetworkOp};
 use crate::config::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
-    Conv, Layout, Linear, Network, Op, OpKind, OpOptions, Reduce, SpecError, SpecLocation,
+    Conv, DType, Layout, Linear, Network, Op, OpKind, OpOptions, Reduce, SpecError, SpecLocation,
     TensorShape, TilePolicy, factor_names, op_errors,
 };
 use crate::suggest::nearest;
@@ -149,6 +149,7 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<Overrides> {
         precision: ops::precision(&fields, report),
         tolerance: ops::tolerance(&fields, report),
         tiles: fields.choice(Key::Tiles, &TilePolicy::NAMES, report),
+        activations: fields.choice(Key::Activations, &DType::NAMES, report),
         gpus,
         ..Overrides::default()
     })

@@ -4,7 +4,7 @@ use crate::config::schema::{Key, NetworkOp, NetworkOpRow};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
-    Coordinates, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem,
+    Coordinates, DType, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem,
     PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy,
     Tolerance,
 };
@@ -25,6 +25,9 @@ pub fn network_text(network: &Network) -> String {
     }
     if network.tiles != TilePolicy::default() {
         line(Key::Tiles, name_of(&TilePolicy::NAMES, network.tiles));
+    }
+    if network.activations != DType::default() {
+        line(Key::Activations, network.activations.as_str().to_owned());
     }
     if common.precision != Precision::default() {
         line(Key::Precision, name_of(&Precision::NAMES, common.precision));

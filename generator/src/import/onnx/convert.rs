@@ -680,6 +680,7 @@ impl<'g> Converter<'g> {
         let mut network = builder.finish().map_err(ImportError::of_network)?;
         network.gpus = overrides.gpus(None);
         network.tiles = overrides.tiles(None);
+        network.activations = overrides.activations(None);
         for (op, _) in self
             .ops
             .into_iter()

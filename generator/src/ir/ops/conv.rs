@@ -40,6 +40,15 @@ impl ConvProblem {
         (2.5e-8 * terms.sqrt()).max(self.min_tolerance())
     }
 
+    /// The same convolution with input and output in these formats.
+    pub fn in_formats(self, input: Format, output: Format) -> Self {
+        Self {
+            input,
+            output,
+            ..self
+        }
+    }
+
     /// A convolution in fp32 NCHW with no fused ops.
     pub fn new(shape: ConvShape) -> Self {
         Self {
@@ -73,7 +82,9 @@ impl ConvProblem {
 
     /// Least error bound, regardless of the number of terms: the larger of the [precision's](Precision::tolerance) and the tolerance.
     pub fn min_tolerance(&self) -> f64 {
-        self.precision.tolerance().max(self.tolerance.value())
+        let rounded = self.output.dtype.rounding_error();
+        let requested = self.precision.tolerance().max(self.tolerance.value());
+        requested.max(rounded)
     }
 
     /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs.
@@ -225,10 +236,7 @@ impl ProblemKind for ConvProblem {
         if self.tolerance != Tolerance::default() {
             name += &format!("_tol{}", self.tolerance.billionths());
         }
-        if self.input.layout == Layout::Hwcn {
-            name += "_hwcn";
-        }
-        name
+        name + label::formats(self.input, self.output)
     }
 
     fn description(&self) -> String {
@@ -239,7 +247,7 @@ impl ProblemKind for ConvProblem {
         if self.tolerance != Tolerance::default() {
             text += &format!(", relative error up to {:e}", self.tolerance.value());
         }
-        text
+        text + &description::formats(self.input, self.output)
     }
 
     /// With float atomics the epilogue is a separate launch, so it stays in the key.

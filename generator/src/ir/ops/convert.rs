@@ -1,35 +1,32 @@
-//! Conversion between layouts.
+//! Conversion between formats.
 
 use super::ProblemKind;
-use crate::ir::{Format, Layout, Problem, Tensor, TensorShape, label};
+use crate::ir::{Format, Problem, Tensor, TensorShape, label};
 use serde::Serialize;
 
-/// Copy of a tensor to another layout.
+/// Copy of a tensor to another format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvertProblem {
     /// Shape of the tensor.
     pub x: TensorShape,
-    /// The layout of the output; the input has the other one.
-    pub to: Layout,
+    /// Format of the input.
+    pub from: Format,
+    /// Format of the output. One of both is fp32 NCHW.
+    pub to: Format,
 }
 
 impl ProblemKind for ConvertProblem {
     fn input(&self) -> Tensor {
-        let from = match self.to {
-            Layout::Nchw => Layout::Hwcn,
-            Layout::Hwcn => Layout::Nchw,
-        };
-        Tensor {
-            shape: self.x,
-            format: Format::fp32(from),
-        }
+        Tensor::new(self.x, self.from)
     }
 
     fn output(&self) -> Tensor {
-        Tensor {
-            shape: self.x,
-            format: Format::fp32(self.to),
-        }
+        Tensor::new(self.x, self.to)
+    }
+
+    fn min_tolerance(&self) -> f64 {
+        let rounded = self.to.dtype.rounding_error();
+        self.precision().tolerance().max(rounded)
     }
 
     fn flops(&self) -> u64 {
@@ -37,19 +34,24 @@ impl ProblemKind for ConvertProblem {
     }
 
     fn label(&self) -> String {
-        let layout = self.to.name().to_lowercase();
-        format!("convert{}_{layout}", label::sizes(self.x))
+        // The other format of a conversion from HWCN is not named: it came first.
+        let formats = match label::formats(self.from, self.to) {
+            "_hwcn" => "_nchw",
+            "" => "_hwcn",
+            formats => formats,
+        };
+        format!("convert{}{formats}", label::sizes(self.x))
     }
 
     fn description(&self) -> String {
-        "Conversion between layouts".to_owned()
+        format!("Conversion from {} to {}", self.from.name(), self.to.name())
     }
 
     fn measured(&self) -> Problem {
         Problem::Convert(*self)
     }
 
-    /// References are dense NCHW regardless of the problem's layouts.
+    /// References are dense NCHW regardless of the problem's formats.
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
         inputs.x.to_vec()

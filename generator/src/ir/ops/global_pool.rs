@@ -1,7 +1,7 @@
 //! Pooling over the complete image.
 
 use super::ProblemKind;
-use crate::ir::{Problem, Tensor, TensorShape, label};
+use crate::ir::{Format, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
 /// Pooling over the complete image, to `batch x c x 1 x 1`.
@@ -11,11 +11,13 @@ pub struct GlobalPoolProblem {
     pub max: bool,
     /// Shape of the input.
     pub x: TensorShape,
+    /// Format of the input. The output is fp32.
+    pub input: Format,
 }
 
 impl ProblemKind for GlobalPoolProblem {
     fn input(&self) -> Tensor {
-        Tensor::nchw(self.x)
+        Tensor::new(self.x, self.input)
     }
 
     fn output(&self) -> Tensor {
@@ -36,14 +38,16 @@ impl ProblemKind for GlobalPoolProblem {
         } else {
             "globalavgpool"
         };
-        format!("{kind}{}", label::sizes(self.x))
+        let formats = label::formats(self.input, Format::default());
+        format!("{kind}{}{formats}", label::sizes(self.x))
     }
 
     fn description(&self) -> String {
-        match self.max {
-            true => "Maximum of each channel".to_owned(),
-            false => "Average of each channel".to_owned(),
-        }
+        let text = match self.max {
+            true => "Maximum of each channel",
+            false => "Average of each channel",
+        };
+        text.to_owned() + &description::formats(self.input, Format::default())
     }
 
     fn measured(&self) -> Problem {

@@ -1,7 +1,7 @@
 //! Pooling over windows.
 
 use super::ProblemKind;
-use crate::ir::{Problem, Tensor, TensorShape, description, label};
+use crate::ir::{Format, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -34,6 +34,10 @@ pub struct PoolProblem {
     pub dilation: [u32; 2],
     /// Output height and width (they depend on `ceil_mode`).
     pub out: [u32; 2],
+    /// Format of the input.
+    pub input: Format,
+    /// Format of the output.
+    pub output: Format,
 }
 
 impl PoolProblem {
@@ -53,16 +57,21 @@ impl PoolProblem {
 
 impl ProblemKind for PoolProblem {
     fn input(&self) -> Tensor {
-        Tensor::nchw(self.x)
+        Tensor::new(self.x, self.input)
     }
 
     fn output(&self) -> Tensor {
         let [h, w] = self.out;
-        Tensor::nchw(TensorShape { h, w, ..self.x })
+        Tensor::new(TensorShape { h, w, ..self.x }, self.output)
     }
 
     fn terms(&self) -> f64 {
         f64::from(self.kernel[0]) * f64::from(self.kernel[1])
+    }
+
+    fn min_tolerance(&self) -> f64 {
+        let rounded = self.output.dtype.rounding_error();
+        self.precision().tolerance().max(rounded)
     }
 
     fn flops(&self) -> u64 {
@@ -81,7 +90,7 @@ impl ProblemKind for PoolProblem {
             } => "avgpoolvalid",
         };
         format!(
-            "{kind}{}_k{}x{}{}{}{}_o{}x{}",
+            "{kind}{}_k{}x{}{}{}{}_o{}x{}{}",
             label::sizes(self.x),
             self.kernel[0],
             self.kernel[1],
@@ -89,7 +98,8 @@ impl ProblemKind for PoolProblem {
             label::padding(self.padding),
             label::pair("d", self.dilation, 1),
             self.out[0],
-            self.out[1]
+            self.out[1],
+            label::formats(self.input, self.output)
         )
     }
 
@@ -106,7 +116,8 @@ impl ProblemKind for PoolProblem {
         let mut text = format!("{kind} over {}", description::pair(self.kernel));
         text += &description::unless("stride", self.stride, [1, 1]);
         text += &description::padding(self.padding);
-        text + &description::unless("dilation", self.dilation, [1, 1])
+        text += &description::unless("dilation", self.dilation, [1, 1]);
+        text + &description::formats(self.input, self.output)
     }
 
     fn measured(&self) -> Problem {
@@ -175,6 +186,8 @@ mod tests {
             padding: Padding::all(1),
             dilation: [1, 1],
             out: [2, 2],
+            input: Format::default(),
+            output: Format::default(),
         };
         let x = [1.0, 2.0, 3.0, 4.0];
         assert_eq!(pool_reference(&problem(true), &x), [0.25, 0.5, 0.75, 1.0]);

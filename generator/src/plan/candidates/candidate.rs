@@ -1,6 +1,6 @@
 //! A candidate: the work of one unit, and the tasks that it computes.
 
-use crate::ir::Format;
+use crate::ir::{DType, Format};
 use crate::plan::graph::{Task, ValueId};
 
 /// A unit that could compute some tasks of a graph.
@@ -27,10 +27,15 @@ impl Candidate {
         }
     }
 
+    /// Whether it reads or writes fp16.
+    pub(in crate::plan) fn has_fp16(&self) -> bool {
+        let formats = [self.task.input_format(), self.task.output_format()];
+        formats.iter().any(|format| format.dtype == DType::Fp16)
+    }
+
     /// The values that it reads, with the format.
     pub fn reads(&self) -> impl Iterator<Item = (ValueId, Format)> {
-        let format = self.task.input_format();
-        self.task.reads().map(move |value| (value, format))
+        self.task.reads_in_formats()
     }
 
     /// The values that it writes, with the format.

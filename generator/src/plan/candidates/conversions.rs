@@ -22,7 +22,8 @@ impl FormatConversion {
     pub fn problem(&self) -> Problem {
         Problem::Convert(ConvertProblem {
             x: self.shape,
-            to: self.to.layout,
+            from: self.from,
+            to: self.to,
         })
     }
 

@@ -4,7 +4,7 @@ use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
-    Epilogue, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
+    Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     MAX_ELEMENTS, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
     Prologue, Reduce, ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem,
     activation_of_label, number_of_label,
@@ -37,10 +37,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "nearestpreferceil" => words.resize(Interpolation::Nearest(Rounding::PreferCeil))?,
         "nearestfloor" => words.resize(Interpolation::Nearest(Rounding::Floor))?,
         "nearestceil" => words.resize(Interpolation::Nearest(Rounding::Ceil))?,
-        "globalmaxpool" | "globalavgpool" => Problem::GlobalPool(GlobalPoolProblem {
-            max: kind == "globalmaxpool",
-            x: words.sizes()?,
-        }),
+        "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
             norm: ChannelNorm::Softmax,
             x: words.sizes()?,
@@ -296,11 +293,26 @@ impl Words<'_> {
         let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
         let shape = self.filter(batch, c, n)?;
         let conv = self.fused(shape)?;
-        let layout = match self.word("hwcn") {
-            true => Layout::Hwcn,
-            false => Layout::Nchw,
-        };
-        Some(Problem::Conv(conv.in_layout(layout)))
+        if self.word("hwcn") {
+            return Some(Problem::Conv(conv.in_layout(Layout::Hwcn)));
+        }
+        let [input, output] = self.formats(c, n)?;
+        Some(Problem::Conv(conv.in_formats(input, output)))
+    }
+
+    /// The formats of an input of `c` and an output of `n` channels.
+    fn formats(&mut self, c: u32, n: u32) -> Option<[Format; 2]> {
+        let fp32 = Format::default();
+        let words = [
+            ("nhwc16", [Format::FP16_NHWC; 2]),
+            ("fromnhwc16", [Format::FP16_NHWC, fp32]),
+            ("tonhwc16", [fp32, Format::FP16_NHWC]),
+        ];
+        let found = words.into_iter().find(|(word, _)| self.word(word));
+        let formats = found.map_or([fp32; 2], |(_, formats)| formats);
+        let fits = |(channels, format)| format == fp32 || Format::fits_fp16_nhwc(channels);
+        let mut sides = [c, n].into_iter().zip(formats);
+        sides.all(fits).then_some(formats)
     }
 
     fn conv_transpose(&mut self) -> Option<Problem> {
@@ -376,6 +388,7 @@ impl Words<'_> {
         let (x, kernel) = (self.sizes()?, self.both("k")?);
         let (stride, padding, dilation) = (self.pair("s")?, self.padding()?, self.pair("d")?);
         let out = self.both("o")?;
+        let [input, output] = self.formats(x.c, x.c)?;
         kernel
             .iter()
             .all(|&size| size > 0)
@@ -387,7 +400,16 @@ impl Words<'_> {
                 padding,
                 dilation,
                 out,
+                input,
+                output,
             }))
+    }
+
+    fn global_pool(&mut self, max: bool) -> Option<Problem> {
+        let x = self.sizes()?;
+        let [input, output] = self.formats(x.c, x.c)?;
+        let problem = GlobalPoolProblem { max, x, input };
+        (output == Format::default()).then_some(Problem::GlobalPool(problem))
     }
 
     fn pad(&mut self, mode: PadMode) -> Option<Problem> {
@@ -424,11 +446,13 @@ impl Words<'_> {
 
     fn convert(&mut self) -> Option<Problem> {
         let x = self.sizes()?;
-        let to = match self.word("hwcn") {
-            true => Layout::Hwcn,
-            false => Layout::Nchw,
+        let layouts = [Layout::Nchw, Layout::Hwcn].map(Format::fp32);
+        let [from, to] = match (self.word("hwcn"), self.word("nchw")) {
+            (true, _) => layouts,
+            (_, true) => [layouts[1], layouts[0]],
+            _ => self.formats(x.c, x.c)?,
         };
-        Some(Problem::Convert(ConvertProblem { x, to }))
+        (from != to).then_some(Problem::Convert(ConvertProblem { x, from, to }))
     }
 }
 
@@ -481,6 +505,13 @@ mod tests {
             "linear_b3_c512_n1000_gelutanh",
             "convert_b2_c3_h4_w5_hwcn",
             "convert_b2_c3_h4_w5_nchw",
+            "convert_b2_c8_h4_w5_tonhwc16",
+            "convert_c24_h4_w5_fromnhwc16",
+            "conv_b8_c16_n8_h5_w5_k3x3_relu_fp16_nhwc16",
+            "conv_b8_c16_n8_h5_w5_k3x3_bias_residual_fp16_fromnhwc16",
+            "conv_c17_n8_h5_w5_k3x3_fp16_tonhwc16",
+            "maxpool_c8_h4_w5_k2x2_s2_o2x2_tonhwc16",
+            "globalavgpool_b3_c16_h4_w5_fromnhwc16",
         ] {
             let problem = problem_of_label(label).unwrap_or_else(|| panic!("{label}"));
             assert_eq!(problem_label(&problem), label);

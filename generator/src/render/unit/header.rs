@@ -3,7 +3,7 @@
 use super::launcher::launch_signature;
 use super::packer::{pack_signature, packer_names};
 use super::{has_batch_strides, unit_banner};
-use crate::ir::{Layout, TensorShape};
+use crate::ir::{Format, Layout, TensorShape};
 use crate::plan::PlannedUnit;
 use crate::render::engine::{RenderError, render};
 use crate::render::wrap::{MAX_COLUMNS, wrap_words};
@@ -107,18 +107,20 @@ fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<String> {
     ])
 }
 
-/// The order of a tensor's elements, as it follows its sizes.
-fn layout_text(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Nchw => "NCHW",
-        Layout::Hwcn => "stored as HWCN, dense",
+/// The format of a tensor, as it follows its sizes.
+fn format_text(format: Format) -> String {
+    match format.layout {
+        Layout::Nchw => "NCHW".to_owned(),
+        Layout::Nhwc => format!("stored as NHWC in {}, dense", format.dtype.as_str()),
+        Layout::Hwcn => "stored as HWCN, dense".to_owned(),
     }
 }
 
 fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
     let problem = &unit.problem;
     let variant = unit.variant();
-    let tensor = |shape: TensorShape, layout: Layout| format!("{shape}, {}", layout_text(layout));
+    let tensor = |shape: TensorShape, format: Format| format!("{shape}, {}", format_text(format));
+    let (x, y) = (problem.kind().input(), problem.kind().output());
     let unless_zero = |count: u64, text: String| match count {
         0 => "not used".to_owned(),
         _ => text,
@@ -128,10 +130,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
     let mut rows = vec![
         (
             "x",
-            format!(
-                "{}, aligned to 16 bytes",
-                tensor(problem.x(), problem.x_layout())
-            ),
+            format!("{}, aligned to 16 bytes", tensor(x.shape, x.format)),
         ),
         (
             "packed",
@@ -147,7 +146,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
                 u64::from(problem.reads_residual()),
                 format!(
                     "{}, added; aligned to 16 bytes",
-                    tensor(problem.epilogue_shape(), problem.y_layout())
+                    tensor(problem.epilogue_shape(), y.format)
                 ),
             ),
         ),
@@ -155,7 +154,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
             "y",
             format!(
                 "{}, written; aligned to 16 bytes, overlaps no input",
-                tensor(problem.y(), problem.y_layout())
+                tensor(y.shape, y.format)
             ),
         ),
         (

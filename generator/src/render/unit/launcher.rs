@@ -2,6 +2,7 @@
 
 use super::{has_batch_strides, named};
 use crate::plan::PlannedUnit;
+use crate::render::kernel::pointee;
 use crate::render::wrap::wrap_call;
 use serde::Serialize;
 use tdc_runtime::{Arg, Launch, Step};
@@ -58,12 +59,14 @@ pub(super) fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String 
     let named = |name: &str, read: bool| named(name, declaration || read);
     let pointer =
         |kind: &str, name: &str, arg: Arg| format!("{kind}* {}", named(name, args.contains(&arg)));
+    let [x_type, y_type] = [problem.kind().input(), problem.kind().output()]
+        .map(|tensor| pointee(tensor.format.dtype));
     let mut parameters = vec![
-        pointer("const float", "x", Arg::X),
+        pointer(&format!("const {x_type}"), "x", Arg::X),
         pointer("const float", "packed", Arg::Packed),
         pointer("const float", "bias", Arg::Bias),
-        pointer("const float", "residual", Arg::Residual),
-        pointer("float", "y", Arg::Y),
+        pointer(&format!("const {y_type}"), "residual", Arg::Residual),
+        pointer(y_type, "y", Arg::Y),
         format!("void* {}", named("workspace", uses_workspace)),
         "cudaStream_t stream".to_owned(),
     ];

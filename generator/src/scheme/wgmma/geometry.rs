@@ -1,6 +1,6 @@
 //! The sizes that follow from a tile.
 
-use super::{INPUT_STAGES, WARPGROUP, WGMMA_M, WgmmaTile};
+use super::{WARPGROUP, WGMMA_M, WgmmaTile, reads_fp16, writes_fp16};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use crate::ir::{ConvProblem, Precision};
 use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, split_terms, step_weights_of};
@@ -13,10 +13,16 @@ pub(super) const PLANE_CHANNELS: u32 = 8;
 /// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 54;
 
-/// Output channels that a warpgroup exchanges at a time, and the distance of two of them in floats: four modulo the 32 banks, so that the
-/// lanes of a warp, with eight pixels of four pairs of channels, write without conflicts.
+/// Output channels that are exchanged at a time.
 pub(super) const EXCHANGE_CHANNELS: u32 = 32;
-pub(super) const EXCHANGE_PITCH: u32 = WGMMA_M + 4;
+
+/// Distance of two exchanged channels of a warpgroup's pixels, in floats: four modulo the 32 banks, so that the lanes of a warp, with eight
+/// pixels of four pairs of channels, write without conflicts.
+const CHANNEL_PITCH: u32 = WGMMA_M + 4;
+
+/// Distance of two pixels of a warp with their exchanged channels, in floats: eight modulo the 32 banks, so that half of the lanes of a
+/// warp, with four pixels of four pairs of channels, write without conflicts.
+const PIXEL_PITCH: u32 = EXCHANGE_CHANNELS + 8;
 
 /// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond its loaded values.
 const CONSUMER_REGISTERS: u32 = 56;
@@ -42,6 +48,11 @@ pub(super) struct WgmmaGeometry {
     pub(super) row_len: u32,
     /// Items of a loader thread: pixels in planes of eight channels.
     pub(super) items: u32,
+    /// Buffers of the staged input, and the distance of its planes in pixels.
+    pub(super) input_stages: u32,
+    pub(super) plane_pitch: u32,
+    /// Distance of exchanged outputs in shared memory, in floats.
+    pub(super) exchange_pitch: u32,
     /// Tiles of the output, of all images, and of one row of tiles.
     pub(super) tiles: u32,
     pub(super) tiles_w: u32,
@@ -162,15 +173,27 @@ impl WgmmaGeometry {
         let items = (planes * rows * row_len).div_ceil(32 * loader_warps);
         let split_terms = split_terms(problem.precision);
         let accumulators = tn / 2 * if scales_input(problem) { 2 } else { 1 };
-        let loaded = items * (PLANE_CHANNELS * load_stages + ITEM_REGISTERS);
-        let channels = chunk_groups * MMA_K;
+        let plane = rows * row_len;
+        // Copies of a pixel's channels go to different banks if the distance is odd.
+        let (held, input_stages, plane_pitch) = match reads_fp16(problem) {
+            true => (0, 2 * load_stages, plane | 1),
+            false => (PLANE_CHANNELS * load_stages, 2, plane),
+        };
+        let loaded = items * (held + ITEM_REGISTERS);
+        // Four words of a pixel in a plane.
+        let input = 4 * input_stages * planes * plane_pitch * split_terms;
+        let (exchange_pitch, exchanged) = match writes_fp16(problem) {
+            true => (PIXEL_PITCH, WGMMA_M),
+            false => (CHANNEL_PITCH, EXCHANGE_CHANNELS),
+        };
         let memory = SharedMemory::new(Buffers {
             weights: stages * stage_steps * step_weights_of(tn, split_terms),
-            input: INPUT_STAGES * rows * row_len * channels / 2 * split_terms,
+            input,
+            exchange: warpgroups * exchanged * exchange_pitch,
             tn,
             stages,
+            input_stages,
             loader_warps,
-            warpgroups,
         });
         let tiles_w = shape.out_w().div_ceil(tw);
         let tiles = (shape.batch * shape.out_h()).div_ceil(th) * tiles_w;
@@ -196,6 +219,9 @@ impl WgmmaGeometry {
             rows,
             row_len,
             items,
+            input_stages,
+            plane_pitch,
+            exchange_pitch,
             tiles,
             tiles_w,
             tile_step,
@@ -243,23 +269,30 @@ impl WgmmaGeometry {
 struct Buffers {
     weights: u32,
     input: u32,
+    /// Of all consumer warpgroups.
+    exchange: u32,
     /// Output channels of a block.
     tn: u32,
-    /// Stages of the weights.
+    /// Stages of the weights, and of the input.
     stages: u32,
+    input_stages: u32,
     loader_warps: u32,
-    /// Consumer warpgroups.
-    warpgroups: u32,
 }
 
 impl SharedMemory {
     fn new(buffers: Buffers) -> Self {
-        let Buffers { tn, stages, .. } = buffers;
+        let Buffers {
+            tn,
+            stages,
+            input_stages,
+            ..
+        } = buffers;
         let input_at = buffers.weights;
         let input_scales_at = input_at + buffers.input;
-        let warp_max_at = input_scales_at + INPUT_STAGES;
-        let exchange_at = warp_max_at + 2 * buffers.loader_warps;
-        let epilogue_at = exchange_at + buffers.warpgroups * EXCHANGE_CHANNELS * EXCHANGE_PITCH;
+        let warp_max_at = input_scales_at + input_stages;
+        // Aligned to 16 bytes.
+        let exchange_at = (warp_max_at + 2 * buffers.loader_warps).next_multiple_of(4);
+        let epilogue_at = exchange_at + buffers.exchange;
         let barriers_at = (epilogue_at + 2 * tn).next_multiple_of(2);
         Self {
             input_at,
@@ -269,7 +302,7 @@ impl SharedMemory {
             epilogue_at,
             barriers_at,
             // Two barriers of 8 bytes for each buffer.
-            floats: (barriers_at + 4 * (stages + INPUT_STAGES)).next_multiple_of(4),
+            floats: (barriers_at + 4 * (stages + input_stages)).next_multiple_of(4),
         }
     }
 }

@@ -1,17 +1,16 @@
 //! The kernel: its weight layout, and the context of its template.
 
 use super::geometry::{
-    EXCHANGE_CHANNELS, EXCHANGE_PITCH, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows,
-    scales_input,
+    EXCHANGE_CHANNELS, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
 };
-use super::{INPUT_STAGES, WGMMA_M};
+use super::{WGMMA_M, reads_fp16, writes_fp16};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::{DevicePart, KernelBlueprint, context};
 use serde::Serialize;
-use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 #[derive(Serialize)]
 struct WgmmaContext {
@@ -58,6 +57,9 @@ struct WgmmaContext {
     exchange_pitch: u32,
     epilogue_at: u32,
     barriers_at: u32,
+    /// Input, or output and residual, are fp16 NHWC.
+    reads_fp16: bool,
+    writes_fp16: bool,
     hi_lo: bool,
     bf16: bool,
     split_terms: u32,
@@ -96,9 +98,10 @@ struct SumContext {
 struct InputContext {
     input_stages: u32,
     load_stages: u32,
-    /// Planes of eight channels of a chunk; pixels of a plane and of its rows.
+    /// Planes of eight channels of a chunk; pixels of a plane and of its rows, and from one plane to the next.
     planes: u32,
     plane: u32,
+    plane_pitch: u32,
     row_len: u32,
     /// Items of a loader thread: pixels in planes of eight channels.
     items: u32,
@@ -167,9 +170,20 @@ pub(super) fn kernel(
             true => BF16_DEVICE_PARTS,
             false => FP16_DEVICE_PARTS,
         },
-        args: convolution::args(problem, false),
+        args: args(problem),
         work: sizes.work(problem, gpu),
     }
+}
+
+/// Parameters of the kernel. Tensors in NHWC are dense, so there are no strides of their images.
+fn args(problem: &ConvProblem) -> Vec<Arg> {
+    let mut args = convolution::args(problem, false);
+    args.retain(|arg| match arg {
+        Arg::XBatchStride => !reads_fp16(problem),
+        Arg::YBatchStride | Arg::ResidualBatchStride => !writes_fp16(problem),
+        _ => true,
+    });
+    args
 }
 
 const FP16_DEVICE_PARTS: &[DevicePart] = &[
@@ -237,10 +251,11 @@ impl WgmmaContext {
                 stage_weights: sizes.stage_steps * sizes.step_weights,
             },
             input: InputContext {
-                input_stages: INPUT_STAGES,
+                input_stages: sizes.input_stages,
                 load_stages: tile.load_stages,
                 planes,
                 plane: sizes.plane(),
+                plane_pitch: sizes.plane_pitch,
                 row_len: sizes.row_len,
                 items: sizes.items,
                 checks_items: sizes.items * 32 * sizes.loader_warps() != planes * sizes.plane(),
@@ -260,9 +275,11 @@ impl WgmmaContext {
             warp_max_at: sizes.memory.warp_max_at,
             exchange_at: sizes.memory.exchange_at,
             exchange_channels: EXCHANGE_CHANNELS,
-            exchange_pitch: EXCHANGE_PITCH,
+            exchange_pitch: sizes.exchange_pitch,
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
+            reads_fp16: reads_fp16(problem),
+            writes_fp16: writes_fp16(problem),
             hi_lo: sizes.split_terms == 2,
             bf16,
             split_terms: sizes.split_terms,

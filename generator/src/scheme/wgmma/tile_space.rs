@@ -23,12 +23,10 @@ pub(super) enum Stages {
 
 /// The tiles that fit the GPU, with their predicted times. Empty if the scheme does not support the problem, or the GPU has no wgmma.
 pub(super) fn tiles(problem: &Problem, gpu: &Gpu, which: Stages) -> Vec<(f64, WgmmaTile)> {
-    let Some(problem) = problem.nchw_conv() else {
+    let supported = problem.conv().filter(|conv| supports_problem(conv));
+    let Some(problem) = supported.filter(|_| gpu.has_wgmma()) else {
         return Vec::new();
     };
-    if !gpu.has_wgmma() || !supports_problem(problem) {
-        return Vec::new();
-    }
     let mut found = Vec::new();
     for tile in tiles_without_stages(problem, gpu) {
         let mut most_blocks = 0;

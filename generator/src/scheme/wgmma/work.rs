@@ -1,12 +1,22 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, scales_input};
-use super::{INPUT_STAGES, WGMMA_M};
+use super::{WGMMA_M, reads_fp16, writes_fp16};
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::tensor_core::{MMA_K, products};
 use crate::scheme::tiling::InputTraffic;
+
+/// What a chunk of the input costs.
+struct InputClocks {
+    /// Clocks of what the blocks of an SM share: issue slots and cache lines.
+    issue: f64,
+    /// Bytes from L2.
+    bytes: f64,
+    /// Clocks that a block waits for it whatever the others do.
+    wait: f64,
+}
 
 impl WgmmaGeometry {
     /// The predicted time of the launch, microseconds.
@@ -57,31 +67,58 @@ impl WgmmaGeometry {
         let stages = f64::from(self.steps / self.stage_steps);
         let consumer = model.product * mma + stages * (model.stage + promoted);
         let channels = tile.chunk_groups * MMA_K;
-        let staged = f64::from(self.items * PLANE_CHANNELS * self.loader_warps());
-        let traffic = InputTraffic::new(problem, [tile.th, tile.tw], channels, 0.0);
         let weights = f64::from(4 * self.steps * self.step_weights);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
         let tensor_cores = model.product * mma * warpgroups;
-        let staging = staged * model.staged_value + traffic.lines.max(staged) * model.cache_line;
-        let bytes = (traffic.bytes + weights) / model.l2_bytes_per_clock;
-        let shared = tensor_cores.max(staging).max(bytes) * resident;
-        // What a block waits for whatever the others do.
+        let input = match reads_fp16(problem) {
+            true => self.copied_input(gpu),
+            false => self.converted_input(problem, gpu),
+        };
+        let bytes = (input.bytes + weights) / model.l2_bytes_per_clock;
+        let shared = tensor_cores.max(input.issue).max(bytes) * resident;
+        let chunk = shared.max(consumer).max(input.wait);
+        let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
+        let per_sector = if writes_fp16(problem) { 16.0 } else { 8.0 };
+        let sectors = outputs / per_sector * if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let epilogue = model.tile + sectors * model.stored_sector * resident;
+        // The first chunks of a tile are loaded while the last ones of the tile before are computed.
+        let chunks = f64::from(self.chunks);
+        let hidden = f64::from(self.input_stages).min(chunks) / chunks;
+        let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
+        let planes = f64::from(channels / PLANE_CHANNELS);
+        model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
+    }
+
+    /// A chunk of the input that is loaded, converted and stored to shared memory.
+    fn converted_input(&self, problem: &ConvProblem, gpu: &Gpu) -> InputClocks {
+        let model = &gpu.cost_model().wgmma;
+        let tile = &self.tile;
+        let staged = f64::from(self.items * PLANE_CHANNELS * self.loader_warps());
+        let channels = tile.chunk_groups * MMA_K;
+        let traffic = InputTraffic::new(problem, [tile.th, tile.tw], channels, 0.0);
         let converting = model.chunk
             + f64::from(self.items * PLANE_CHANNELS)
                 * f64::from(self.loader_warps().div_ceil(4))
                 * model.loaded_value;
-        let loader = match tile.load_stages {
-            1 => model.load_latency + converting,
-            _ => model.load_latency.max(converting),
-        };
-        let chunk = shared.max(consumer).max(loader);
-        let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
-        let sectors = outputs / 8.0 * if problem.epilogue.residual { 2.0 } else { 1.0 };
-        let epilogue = model.tile + sectors * model.stored_sector * resident;
-        // The first chunk of a tile is loaded while the last ones of the tile before are computed.
-        let hidden = f64::from(INPUT_STAGES).min(f64::from(self.chunks)) / f64::from(self.chunks);
-        let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
-        let planes = f64::from(channels / PLANE_CHANNELS);
-        model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
+        InputClocks {
+            issue: staged * model.staged_value + traffic.lines.max(staged) * model.cache_line,
+            bytes: traffic.bytes,
+            wait: match tile.load_stages {
+                1 => model.load_latency + converting,
+                _ => model.load_latency.max(converting),
+            },
+        }
+    }
+
+    /// A chunk of the input that is copied, 16 bytes at a time.
+    fn copied_input(&self, gpu: &Gpu) -> InputClocks {
+        let model = &gpu.cost_model().wgmma;
+        let copies = f64::from(self.items * 32 * self.loader_warps());
+        let in_flight = f64::from(self.input_stages - 1);
+        InputClocks {
+            issue: copies * model.copied_item,
+            bytes: 16.0 * copies,
+            wait: (model.load_latency + model.chunk) / in_flight,
+        }
     }
 }

@@ -55,6 +55,9 @@ void wait_phase(const void* barrier, unsigned phase, int line);
 // Starts a bulk copy to shared memory that arrives at a barrier when a thread waits for it. Its destination has
 // NaNs until then.
 void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
+// Arrives at a barrier when the calling thread's copies are complete: when a thread waits for its phase. The copies
+// belong to the barrier from now on.
+void arrive_when_copied(const void* barrier, int line);
 // Waits until `threads` threads of the block have reached the barrier with this number.
 void named_barrier(int id, unsigned threads, int line);
 

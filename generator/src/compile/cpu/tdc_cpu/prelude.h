@@ -111,6 +111,10 @@ inline void tdc_pdl_wait_and_trigger() {}
 inline unsigned tdc_to_fp16x2(float first, float second) {
     return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
 }
+inline unsigned tdc_to_saturated_fp16x2(float first, float second) {
+    const auto clamped = [](float value) { return value != value ? value : fminf(fmaxf(value, -65504.0f), 65504.0f); };
+    return tdc_to_fp16x2(clamped(first), clamped(second));
+}
 inline float tdc_fp16x2_low(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
 inline float tdc_fp16x2_high(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
 
@@ -151,6 +155,9 @@ inline void tdc_wait_phase(float* barrier, unsigned phase, int line = __builtin_
 inline void tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barrier,
                                 int line = __builtin_LINE()) {
     if (threadIdx.x % 32 == 0) tdc_cpu::copy_and_arrive(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
+}
+inline void tdc_arrive_when_copied(float* barrier, int line = __builtin_LINE()) {
+    tdc_cpu::arrive_when_copied(barrier, line);
 }
 inline void tdc_named_barrier(int id, int threads, int line = __builtin_LINE()) {
     tdc_cpu::named_barrier(id, static_cast<unsigned>(threads), line);

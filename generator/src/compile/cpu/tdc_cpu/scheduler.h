@@ -181,7 +181,8 @@ struct PhaseBarrier {
     unsigned arrivals;  // of a phase
     unsigned arrived;   // in the current phase
     unsigned complete;  // phases
-    std::vector<PendingCopy> copies;  // each arrives when it is complete
+    unsigned late;      // arrivals that follow when the copies are complete
+    std::vector<PendingCopy> copies;
 };
 
 // A barrier of some warps of the block.
@@ -375,13 +376,19 @@ public:
         for (const PendingCopy& copy : self.copies) {
             if (copy.group + pending >= self.copy_groups) {
                 self.copies[kept++] = copy;
-            } else if (copy.inside) {
-                std::memcpy(copy.shared, copy.global, copy.bytes);
             } else {
-                std::memset(copy.shared, 0, copy.bytes);
+                complete(copy);
             }
         }
         self.copies.resize(kept);
+    }
+
+    static void complete(const PendingCopy& copy) {
+        if (copy.inside) {
+            std::memcpy(copy.shared, copy.global, copy.bytes);
+        } else {
+            std::memset(copy.shared, 0, copy.bytes);
+        }
     }
 
     void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
@@ -421,12 +428,12 @@ public:
         for (const PhaseBarrier& known : block_->phases) {
             if (known.barrier == barrier) fail("line %d: an mbarrier is initialised twice", line);
         }
-        block_->phases.push_back({barrier, arrivals, 0, 0, {}});
+        block_->phases.push_back({barrier, arrivals, 0, 0, 0, {}});
     }
 
     void arrive(const void* barrier, int line) {
         PhaseBarrier& phases = phases_of(barrier, line);
-        if (phases.arrived + phases.copies.size() == phases.arrivals) {
+        if (phases.arrived + phases.late == phases.arrivals) {
             fail("line %d: more threads arrive at an mbarrier than its phase has arrivals", line);
         }
         ++phases.arrived;
@@ -442,11 +449,10 @@ public:
                      phases.complete);
             }
             // Copies arrive as late as possible.
-            if (phase == phases.complete && phases.arrived + phases.copies.size() == phases.arrivals) {
-                for (const PendingCopy& copy : phases.copies) {
-                    std::memcpy(copy.shared, copy.global, copy.bytes);
-                }
+            if (phase == phases.complete && phases.arrived + phases.late == phases.arrivals) {
+                for (const PendingCopy& copy : phases.copies) complete(copy);
                 phases.arrived = phases.arrivals;
+                phases.late = 0;
                 phases.copies.clear();
                 finish_phase(phases);
             }
@@ -468,11 +474,24 @@ public:
             fail("line %d: the destination of a bulk copy is not in the block's shared memory", line);
         }
         PhaseBarrier& phases = phases_of(barrier, line);
-        if (phases.arrived + phases.copies.size() == phases.arrivals) {
+        if (phases.arrived + phases.late == phases.arrivals) {
             fail("line %d: a bulk copy starts while the phase of its mbarrier waits for others", line);
         }
         std::memset(shared, 0xff, bytes);
         phases.copies.push_back({shared, global, bytes, true, 0});
+        ++phases.late;
+        wake(barrier);
+    }
+
+    void arrive_when_copied(const void* barrier, int line) {
+        Thread& self = *running_;
+        PhaseBarrier& phases = phases_of(barrier, line);
+        if (phases.arrived + phases.late == phases.arrivals) {
+            fail("line %d: more threads arrive at an mbarrier than its phase has arrivals", line);
+        }
+        phases.copies.insert(phases.copies.end(), self.copies.begin(), self.copies.end());
+        self.copies.clear();
+        ++phases.late;
         wake(barrier);
     }
 
@@ -1174,6 +1193,10 @@ TDC_CPU_ENGINE void wait_phase(const void* barrier, unsigned phase, int line) {
 
 TDC_CPU_ENGINE void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
     current_worker->copy_and_arrive(shared, global, bytes, barrier, line);
+}
+
+TDC_CPU_ENGINE void arrive_when_copied(const void* barrier, int line) {
+    current_worker->arrive_when_copied(barrier, line);
 }
 
 TDC_CPU_ENGINE void named_barrier(int id, unsigned threads, int line) { current_worker->named_barrier(id, threads, line); }

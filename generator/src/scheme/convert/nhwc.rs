@@ -1,0 +1,96 @@
+//! Conversion between fp32 NCHW and fp16 NHWC.
+
+use crate::cost::KernelWork;
+use crate::ir::{ConvertProblem, Format, Problem};
+use crate::scheme::{DevicePart, KernelBlueprint, MAX_GRID, context};
+use serde::Serialize;
+use tdc_runtime::Arg;
+
+/// Threads of a block. Each has eight channels of a pixel in NHWC.
+pub(super) const THREADS: u32 = 256;
+
+/// Pixels of a block, 128 bytes in NCHW, and groups of eight channels, 128 bytes in NHWC.
+const TILE_PIXELS: u32 = 32;
+const TILE_GROUPS: u32 = THREADS / TILE_PIXELS;
+
+#[derive(Serialize)]
+struct ConvertNhwcContext {
+    c: u32,
+    pixels: u64,
+    batched: bool,
+    to_nhwc: bool,
+    tile_pixels: u32,
+    tile_groups: u32,
+    /// Channels that the block moves at once in NCHW.
+    rows: u32,
+    checks_pixel: bool,
+    checks_group: bool,
+}
+
+/// Whether one of the formats is fp16 NHWC.
+pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
+    [problem.from, problem.to].contains(&Format::FP16_NHWC)
+}
+
+/// Whether the grid has enough blocks.
+pub(super) fn fits(problem: &ConvertProblem) -> bool {
+    let [_, y, z] = grid(problem);
+    y.max(z) <= MAX_GRID
+}
+
+fn grid(problem: &ConvertProblem) -> [u32; 3] {
+    let x = &problem.x;
+    [
+        (x.h * x.w).div_ceil(TILE_PIXELS),
+        x.c.div_ceil(8 * TILE_GROUPS),
+        x.batch,
+    ]
+}
+
+pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
+    let x = &problem.x;
+    let to_nhwc = problem.to == Format::FP16_NHWC;
+    let batched = x.batch > 1;
+    let mut args = vec![Arg::X, Arg::Y];
+    if batched {
+        args.push(match to_nhwc {
+            true => Arg::XBatchStride,
+            false => Arg::YBatchStride,
+        });
+    }
+    let bytes = Problem::Convert(*problem).bytes() as f64;
+    KernelBlueprint {
+        role: "kernel",
+        template: "kernel/convert_nhwc.cu",
+        context: context(&ConvertNhwcContext {
+            c: x.c,
+            pixels: x.pixels(),
+            batched,
+            to_nhwc,
+            tile_pixels: TILE_PIXELS,
+            tile_groups: TILE_GROUPS,
+            rows: THREADS / TILE_PIXELS,
+            checks_pixel: !x.pixels().is_multiple_of(u64::from(TILE_PIXELS)),
+            checks_group: !x.c.is_multiple_of(8 * TILE_GROUPS),
+        }),
+        grid: grid(problem),
+        block: [THREADS, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        pdl: true,
+        device: &[DevicePart::Pdl, DevicePart::Fp16],
+        args,
+        work: KernelWork {
+            blocks: grid(problem).iter().map(|&size| u64::from(size)).product(),
+            threads: THREADS,
+            registers: 32,
+            shared_bytes: 4 * 8 * TILE_GROUPS * (TILE_PIXELS + 1),
+            flops: x.len() as f64,
+            fma_fraction: 0.05,
+            l2_bytes: bytes,
+            dram_bytes: bytes,
+            l2_round_trips: 1.5,
+            ..KernelWork::default()
+        },
+    }
+}
