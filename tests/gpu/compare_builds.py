@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times two builds of one network, or of any pairs of generated folders, interleaved in one run on one GPU.
 
-    ./compare_builds.py BEFORE AFTER [BEFORE AFTER ...] [--rounds 15] [--limit 1.01] [--arch sm_90] [--json FILE]
+    ./compare_builds.py BEFORE AFTER [BEFORE AFTER ...] [--rounds 15] [--limit 1.01] [--arch sm_90a] [--json FILE]
 
 Each folder is one that `tdc-gen` generated. All are compiled first; then the programs run in turn, BEFORE, AFTER, AFTER, BEFORE, and so on,
 so that clocks and temperature affect both alike. A time is the program's own median over a CUDA graph, with random weights; the result is the
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--rounds", type=int, default=15, help="runs of each program [default: 15]")
     parser.add_argument("--limit", type=float, default=1.01, help="largest ratio after/before [default: 1.01]")
-    parser.add_argument("--arch", default="sm_90", help="architecture to compile for [default: sm_90]")
+    parser.add_argument("--arch", default="sm_90a", help="architecture to compile for [default: sm_90a]")
     parser.add_argument("--json", type=pathlib.Path, help="file for the report")
     options = parser.parse_args()
     if len(options.folders) % 2 or options.rounds < 1:

@@ -191,6 +191,10 @@ constants! {
     WgmmaConstants {
         /// Factor on the time of products at the peak rate of the tensor cores.
         product = 1.15,
+        /// Least time of a step: loading its operands.
+        step = 50.0,
+        /// Factor on the time in which shared memory delivers the operands.
+        shared_memory = 1.2,
         /// A stage of weights: waits, and products that start and drain.
         stage = 100.0,
         /// Adding a partial sum.

@@ -13,16 +13,16 @@ pub(super) const PLANE_CHANNELS: u32 = 8;
 /// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 54;
 
-/// Output channels that are exchanged at a time.
-pub(super) const EXCHANGE_CHANNELS: u32 = 32;
+/// Output channels that a warpgroup exchanges at a time in NCHW.
+const EXCHANGE_CHANNELS: u32 = 32;
 
 /// Distance of two exchanged channels of a warpgroup's pixels, in floats: four modulo the 32 banks, so that the lanes of a warp, with eight
 /// pixels of four pairs of channels, write without conflicts.
 const CHANNEL_PITCH: u32 = WGMMA_M + 4;
 
-/// Distance of two pixels of a warp with their exchanged channels, in floats: eight modulo the 32 banks, so that half of the lanes of a
-/// warp, with four pixels of four pairs of channels, write without conflicts.
-const PIXEL_PITCH: u32 = EXCHANGE_CHANNELS + 8;
+/// Words by which two pixels of a warp with their exchanged channels are further apart than they need be in fp16 NHWC: the lanes of a
+/// warp, with eight pixels of four pairs of channels, write without conflicts.
+const PIXEL_GAP: u32 = 4;
 
 /// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond its loaded values.
 const CONSUMER_REGISTERS: u32 = 56;
@@ -51,7 +51,8 @@ pub(super) struct WgmmaGeometry {
     /// Buffers of the staged input, and the distance of its planes in pixels.
     pub(super) input_stages: u32,
     pub(super) plane_pitch: u32,
-    /// Distance of exchanged outputs in shared memory, in floats.
+    /// Output channels that are exchanged at a time, and the distance of channels (NCHW) or pixels (NHWC) meanwhile, in words.
+    pub(super) exchange_channels: u32,
     pub(super) exchange_pitch: u32,
     /// Tiles of the output, of all images, and of one row of tiles.
     pub(super) tiles: u32,
@@ -182,9 +183,12 @@ impl WgmmaGeometry {
         let loaded = items * (held + ITEM_REGISTERS);
         // Four words of a pixel in a plane.
         let input = 4 * input_stages * planes * plane_pitch * split_terms;
-        let (exchange_pitch, exchanged) = match writes_fp16(problem) {
-            true => (PIXEL_PITCH, WGMMA_M),
-            false => (CHANNEL_PITCH, EXCHANGE_CHANNELS),
+        let (exchange_channels, exchange_pitch, exchanged) = match writes_fp16(problem) {
+            true => {
+                let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
+                (channels, channels / 2 + PIXEL_GAP, WGMMA_M)
+            }
+            false => (EXCHANGE_CHANNELS, CHANNEL_PITCH, EXCHANGE_CHANNELS),
         };
         let memory = SharedMemory::new(Buffers {
             weights: stages * stage_steps * step_weights_of(tn, split_terms),
@@ -221,6 +225,7 @@ impl WgmmaGeometry {
             items,
             input_stages,
             plane_pitch,
+            exchange_channels,
             exchange_pitch,
             tiles,
             tiles_w,

@@ -1,8 +1,6 @@
 //! The kernel: its weight layout, and the context of its template.
 
-use super::geometry::{
-    EXCHANGE_CHANNELS, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
-};
+use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input};
 use super::{WGMMA_M, reads_fp16, writes_fp16};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
@@ -274,7 +272,7 @@ impl WgmmaContext {
             input_scales_at: sizes.memory.input_scales_at,
             warp_max_at: sizes.memory.warp_max_at,
             exchange_at: sizes.memory.exchange_at,
-            exchange_channels: EXCHANGE_CHANNELS,
+            exchange_channels: sizes.exchange_channels,
             exchange_pitch: sizes.exchange_pitch,
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,

@@ -8,6 +8,9 @@ use crate::ir::{ConvProblem, Problem};
 use crate::scheme::tensor_core::{MMA_K, products};
 use crate::scheme::tiling::InputTraffic;
 
+/// Bytes that an SM reads from shared memory in a clock.
+const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
+
 /// What a chunk of the input costs.
 struct InputClocks {
     /// Clocks of what the blocks of an SM share: issue slots and cache lines.
@@ -65,7 +68,14 @@ impl WgmmaGeometry {
             false => 0.0,
         };
         let stages = f64::from(self.steps / self.stage_steps);
-        let consumer = model.product * mma + stages * (model.stage + promoted);
+        // A warpgroup waits for the product of the step before while it loads the operands of the next one.
+        let steps = f64::from(self.steps);
+        let consumer =
+            (model.product * mma).max(steps * model.step) + stages * (model.stage + promoted);
+        // Operands from shared memory: the pixels of a warpgroup for each step, the weights for each product.
+        let operands =
+            32.0 * f64::from(WGMMA_M * self.split_terms) + 32.0 * f64::from(tile.tn) * products;
+        let operands = operands * steps * warpgroups / SHARED_BYTES_PER_CLOCK * model.shared_memory;
         let channels = tile.chunk_groups * MMA_K;
         let weights = f64::from(4 * self.steps * self.step_weights);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
@@ -75,7 +85,7 @@ impl WgmmaGeometry {
             false => self.converted_input(problem, gpu),
         };
         let bytes = (input.bytes + weights) / model.l2_bytes_per_clock;
-        let shared = tensor_cores.max(input.issue).max(bytes) * resident;
+        let shared = tensor_cores.max(operands).max(input.issue).max(bytes) * resident;
         let chunk = shared.max(consumer).max(input.wait);
         let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
         let per_sector = if writes_fp16(problem) { 16.0 } else { 8.0 };
