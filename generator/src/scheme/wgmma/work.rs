@@ -77,7 +77,7 @@ impl WgmmaGeometry {
             32.0 * f64::from(WGMMA_M * self.split_terms) + 32.0 * f64::from(tile.tn) * products;
         let operands = operands * steps * warpgroups / SHARED_BYTES_PER_CLOCK * model.shared_memory;
         let channels = tile.chunk_groups * MMA_K;
-        let weights = f64::from(4 * self.steps * self.step_weights);
+        let weights = f64::from(4 * self.steps * self.step_weights) / f64::from(tile.cluster);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
         let tensor_cores = model.product * mma * warpgroups;
         let input = match reads_fp16(problem) {
