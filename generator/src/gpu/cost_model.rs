@@ -197,6 +197,8 @@ constants! {
         shared_memory = 1.2,
         /// A stage of weights: waits, and products that start and drain.
         stage = 100.0,
+        /// The same where products of the next stage start before.
+        overlapped_stage = 50.0,
         /// Adding a partial sum.
         promoted_value = 1.2,
         /// Staging 32 values.
@@ -215,10 +217,16 @@ constants! {
         loaded_value = 8.0,
         /// A tile, without its chunks and outputs.
         tile = 300.0,
-        /// A sector of 32 bytes that is stored, or read of a residual.
+        /// A sector of 32 bytes that is stored, or read of a residual, in NCHW.
         stored_sector = 1.5,
+        /// The same in fp16 NHWC.
+        stored_sector_nhwc = 1.5,
         /// A block.
         start = 900.0,
+        /// A block of a cluster, in addition: its barriers.
+        cluster_start = 1000.0,
+        /// A stage of weights that a cluster shares, in addition: the slowest block of the cluster.
+        cluster_stage = 50.0,
     }
 }
 

@@ -122,6 +122,13 @@ pub struct ConvolutionArgs {
         value_parser = tolerance,
     )]
     pub tolerance: Option<Tolerance>,
+    #[arg(
+        long,
+        help = help(Key::Activations),
+        value_name = value_name(Key::Activations),
+        value_parser = choice(&DType::NAMES),
+    )]
+    pub activations: Option<DType>,
 }
 
 /// Options that override the config; the same for every command that plans.
@@ -138,13 +145,6 @@ pub struct ConfigArgs {
         value_parser = tiles(),
     )]
     pub tiles: Option<TilePolicy>,
-    #[arg(
-        long,
-        help = help(Key::Activations),
-        value_name = value_name(Key::Activations),
-        value_parser = choice(&DType::NAMES),
-    )]
-    pub activations: Option<DType>,
     #[arg(long, help = help(Key::Table), value_name = value_name(Key::Table))]
     pub table: Option<PathBuf>,
 }
@@ -492,6 +492,9 @@ pub struct TuneArgs {
     /// Scheme to measure, default or opt-in; may be repeated [default: all default schemes]
     #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
     pub schemes: Vec<String>,
+    /// Only the problems of the plans as they are now, without those of other candidates
+    #[arg(long)]
+    pub planned: bool,
     /// Tiles of each scheme with the least predicted times [default: all, or 0 with --random]
     #[arg(long, value_name = "K")]
     pub top: Option<usize>,

@@ -52,6 +52,7 @@ impl ConvolutionArgs {
             dense: self.dense,
             precision: self.precision,
             tolerance: self.tolerance,
+            activations: self.activations,
             ..Overrides::default()
         }
     }
@@ -63,7 +64,6 @@ impl ConfigArgs {
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
         let overrides = Overrides {
             tiles: self.tiles,
-            activations: self.activations,
             gpus,
             ..self.convolutions.overrides()
         };

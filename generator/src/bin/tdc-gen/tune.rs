@@ -120,7 +120,13 @@ fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     let overrides = args.convolutions.overrides();
     let mut problems = Problems::default();
     for path in &args.configs {
-        problems.add(&load(path, &overrides)?.0);
+        let (config, ..) = load(path, &overrides)?;
+        match args.planned {
+            true => problems
+                .add_planned(&config)
+                .map_err(|errors| Failure::list(&errors))?,
+            false => problems.add(&config),
+        }
     }
     Ok(problems)
 }

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Overrides};
 use crate::ir::{Precision, Problem};
-use crate::plan::{candidate_problems, problem_label};
+use crate::plan::{PlanError, candidate_problems, plan_network, problem_label};
 use std::collections::HashSet;
 
 /// Distinct problems, normalised to their tuning keys, in order of first appearance in the configs.
@@ -44,6 +44,23 @@ impl Problems {
                 }
             }
         }
+    }
+
+    /// Adds only the problems of a config's plan: of the units of a network on each of its GPUs, or of each layer of a set.
+    ///
+    /// # Errors
+    /// One for each layer that cannot be planned.
+    pub fn add_planned(&mut self, config: &Config) -> Result<(), Vec<PlanError>> {
+        let Config::Network(network) = config else {
+            self.add(config);
+            return Ok(());
+        };
+        for gpu in network.gpus.gpus() {
+            for unit in plan_network(network, gpu)?.units {
+                self.add_problem(&unit.problem);
+            }
+        }
+        Ok(())
     }
 
     /// Adds a problem that is not there yet.

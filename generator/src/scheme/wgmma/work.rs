@@ -70,8 +70,17 @@ impl WgmmaGeometry {
         let stages = f64::from(self.steps / self.stage_steps);
         // A warpgroup waits for the product of the step before while it loads the operands of the next one.
         let steps = f64::from(self.steps);
+        let shared_stage = match tile.cluster {
+            1 => 0.0,
+            _ => model.cluster_stage,
+        };
+        // Without promotion products of different stages overlap.
+        let stage = match scales_input(problem) {
+            true => model.stage + promoted,
+            false => model.overlapped_stage,
+        };
         let consumer =
-            (model.product * mma).max(steps * model.step) + stages * (model.stage + promoted);
+            (model.product * mma).max(steps * model.step) + stages * (stage + shared_stage);
         // Operands from shared memory: the pixels of a warpgroup for each step, the weights for each product.
         let operands =
             32.0 * f64::from(WGMMA_M * self.split_terms) + 32.0 * f64::from(tile.tn) * products;
@@ -88,15 +97,22 @@ impl WgmmaGeometry {
         let shared = tensor_cores.max(operands).max(input.issue).max(bytes) * resident;
         let chunk = shared.max(consumer).max(input.wait);
         let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
-        let per_sector = if writes_fp16(problem) { 16.0 } else { 8.0 };
+        let (per_sector, stored_sector) = match writes_fp16(problem) {
+            true => (16.0, model.stored_sector_nhwc),
+            false => (8.0, model.stored_sector),
+        };
         let sectors = outputs / per_sector * if problem.epilogue.residual { 2.0 } else { 1.0 };
-        let epilogue = model.tile + sectors * model.stored_sector * resident;
+        let epilogue = model.tile + sectors * stored_sector * resident;
         // The first chunks of a tile are loaded while the last ones of the tile before are computed.
         let chunks = f64::from(self.chunks);
         let hidden = f64::from(self.input_stages).min(chunks) / chunks;
         let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
         let planes = f64::from(channels / PLANE_CHANNELS);
-        model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
+        let start = match tile.cluster {
+            1 => model.start,
+            _ => model.start + model.cluster_start,
+        };
+        start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
     }
 
     /// A chunk of the input that is loaded, converted and stored to shared memory.
