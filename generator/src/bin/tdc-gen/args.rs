@@ -558,6 +558,7 @@ impl CalibrateArgs {
             configs: self.configs.clone(),
             out: Some(out),
             convolutions: ConvolutionArgs::default(),
+            planned: false,
             schemes: Vec::new(),
             top: Some(10),
             random: Some(10),
