@@ -223,10 +223,6 @@ constants! {
         stored_sector_nhwc = 1.5,
         /// A block.
         start = 900.0,
-        /// A block of a cluster, in addition: its barriers.
-        cluster_start = 1000.0,
-        /// A stage of weights that a cluster shares, in addition: the slowest block of the cluster.
-        cluster_stage = 50.0,
     }
 }
 
@@ -355,8 +351,10 @@ groups! {
     tucker_fused_half: TuckerFusedConstants,
     /// `cp_chain`.
     cp_chain: CpChainConstants,
-    /// `wgmma`.
+    /// `wgmma` with products in fp32 or tf32, whose partial sums are promoted.
     wgmma: WgmmaConstants,
+    /// `wgmma` with products in fp16 or bf16.
+    wgmma_half: WgmmaConstants,
     /// `winograd`.
     winograd: WinogradConstants,
     /// `input_stationary`.
@@ -394,6 +392,14 @@ impl CostModel {
         match products {
             Products::Fp32 => &self.tucker_fused,
             Products::Tf32 | Products::Half => &self.tucker_fused_half,
+        }
+    }
+
+    /// The constants of `wgmma`.
+    pub(crate) fn wgmma(&self, products: Products) -> &WgmmaConstants {
+        match products {
+            Products::Fp32 | Products::Tf32 => &self.wgmma,
+            Products::Half => &self.wgmma_half,
         }
     }
 

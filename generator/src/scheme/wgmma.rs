@@ -10,9 +10,6 @@
 //! to registers, because the positions of pixels are irregular, and the weights straight from shared memory. mbarriers tell when a buffer is
 //! full or empty, so copies, conversion and products of different chunks, and of different tiles of a block, overlap.
 //!
-//! The blocks of a cluster have the same output channels and different pixels, so they need the same weights: each copies a part of them to
-//! all, which divides the traffic from L2.
-//!
 //! An input in fp16 NHWC already is what the planes have: it is copied asynchronously, 16 bytes at a time, and nothing is converted. An
 //! output in fp16 NHWC is stored 16 bytes at a time.
 //!
@@ -69,8 +66,6 @@ tile_numbers! {
         load_stages: "ls",
         /// Tiles that a block computes one after the other.
         block_tiles: "bt",
-        /// Blocks of a cluster: each copies a part of the weights to all of them.
-        cluster: "cl",
     }
 }
 

@@ -69,7 +69,14 @@ pub const GROUPS: &[Group] = &[
         ..Group::of_schemes("tucker_fused_half", &["tucker_fused"])
     },
     Group::of_schemes("cp_chain", &["cp_chain"]),
-    Group::of_schemes("wgmma", &["wgmma"]),
+    Group {
+        products: Some(&[Products::Fp32, Products::Tf32]),
+        ..Group::of_schemes("wgmma", &["wgmma"])
+    },
+    Group {
+        products: Some(&[Products::Half]),
+        ..Group::of_schemes("wgmma_half", &["wgmma"])
+    },
     Group::of_schemes("winograd", &["winograd"]),
     Group::of_schemes("input_stationary", &["input_stationary"]),
     Group::of_schemes(
@@ -107,7 +114,7 @@ mod tests {
             let expected = match scheme.name() {
                 "convert" => 0,
                 "implicit_gemm" | "direct_tiled" => 3,
-                "tucker_fused" => 2,
+                "tucker_fused" | "wgmma" => 2,
                 _ => 1,
             };
             assert_eq!(found.count(), expected, "{}", scheme.name());

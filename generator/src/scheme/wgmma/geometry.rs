@@ -34,9 +34,6 @@ const ITEM_REGISTERS: u32 = 3;
 /// Maximum number of blocks of an SM for which the kernel limits its registers.
 const MAX_BLOCKS_PER_SM: u32 = 4;
 
-/// Maximum number of blocks of a cluster.
-const MAX_CLUSTER: u32 = 4;
-
 /// A tile and the sizes that follow from it for a problem.
 pub(super) struct WgmmaGeometry {
     pub(super) tile: WgmmaTile,
@@ -144,7 +141,6 @@ impl WgmmaGeometry {
             producers,
             load_stages,
             block_tiles,
-            cluster,
         } = tile;
         let within = |number: u32, most: u32| (1..=most).contains(&number);
         if ![(th, 1024), (tw, 1024), (tn, 256), (warpgroups, 4)]
@@ -155,7 +151,7 @@ impl WgmmaGeometry {
                 (producers, 2),
                 (load_stages, 2),
             ])
-            .chain([(block_tiles, 1 << 16), (cluster, MAX_CLUSTER)])
+            .chain([(block_tiles, 1 << 16)])
             .all(|(number, most)| within(number, most))
             || th * tw > WGMMA_M * warpgroups
         {
@@ -205,7 +201,7 @@ impl WgmmaGeometry {
         });
         let tiles_w = shape.out_w().div_ceil(tw);
         let tiles = (shape.batch * shape.out_h()).div_ceil(th) * tiles_w;
-        let tile_step = tiles.div_ceil(block_tiles).next_multiple_of(cluster);
+        let tile_step = tiles.div_ceil(block_tiles);
         // The source is the same for all GPUs.
         let of_source = &FIRST_CLUSTER_GPU;
         let by_shared = of_source.shared_per_sm / (4 * memory.floats + of_source.shared_reserved);
@@ -215,10 +211,7 @@ impl WgmmaGeometry {
             loaded + LOADER_REGISTERS,
             by_shared,
         )?;
-        // The part of a stage that a block copies is a multiple of 16 bytes.
-        let stage_weights = stage_steps * step_weights_of(tn, split_terms);
         let fits = memory.floats <= gpu.shared_per_block / 4
-            && stage_weights.is_multiple_of(4 * cluster)
             && tile_step <= MAX_GRID
             && block_tiles <= tiles;
         fits.then_some(Self {

@@ -35,7 +35,6 @@ struct WgmmaContext {
     consumer_warps: u32,
     loader_warps: u32,
     blocks_per_sm: u32,
-    cluster: u32,
     /// Registers are moved from the loaders to the consumers.
     moves_registers: bool,
     consumer_registers: u32,
@@ -162,10 +161,13 @@ pub(super) fn kernel(
         context: context(&WgmmaContext::new(problem, sizes, layout)),
         grid: sizes.grid(problem),
         block: [sizes.threads(), 1, 1],
-        cluster: [1, sizes.tile.cluster, 1],
+        cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: device_parts(bf16, sizes.tile.cluster > 1),
+        device: match bf16 {
+            true => BF16_DEVICE_PARTS,
+            false => FP16_DEVICE_PARTS,
+        },
         args: args(problem),
         work: sizes.work(problem, gpu),
     }
@@ -182,7 +184,6 @@ fn args(problem: &ConvProblem) -> Vec<Arg> {
     args
 }
 
-/// Parts of the device header, the one for clusters last.
 const FP16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
@@ -191,10 +192,8 @@ const FP16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
-    DevicePart::Cluster,
 ];
 
-/// As [`FP16_DEVICE_PARTS`].
 const BF16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
@@ -203,19 +202,7 @@ const BF16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
-    DevicePart::Cluster,
 ];
-
-/// The parts that a kernel uses.
-fn device_parts(bf16: bool, cluster: bool) -> &'static [DevicePart] {
-    let all = if bf16 {
-        BF16_DEVICE_PARTS
-    } else {
-        FP16_DEVICE_PARTS
-    };
-    let count = all.len() - usize::from(!cluster);
-    &all[..count]
-}
 
 impl WgmmaContext {
     fn new(problem: &ConvProblem, sizes: &WgmmaGeometry, layout: &WeightLayout) -> Self {
@@ -249,7 +236,6 @@ impl WgmmaContext {
             consumer_warps: sizes.consumer_warps(),
             loader_warps: sizes.loader_warps(),
             blocks_per_sm: sizes.registers.blocks_per_sm,
-            cluster: tile.cluster,
             moves_registers: sizes.registers.moved.is_some(),
             consumer_registers,
             loader_registers,
@@ -315,12 +301,9 @@ impl WgmmaContext {
 fn outside(problem: &ConvProblem, sizes: &WgmmaGeometry, checks_pixel: bool) -> String {
     let shape = &problem.shape;
     let rows = shape.batch * shape.out_h();
-    // The last tile of a cluster may be after the last row.
-    let has_outside_tile = !sizes.tiles.is_multiple_of(sizes.tile.cluster);
-    let checks_row = !rows.is_multiple_of(sizes.tile.th) || has_outside_tile;
     let checks = [
         (checks_pixel, "pixel >= TH * TW".to_owned()),
-        (checks_row, format!("v >= {rows}")),
+        (!rows.is_multiple_of(sizes.tile.th), format!("v >= {rows}")),
         (
             !shape.out_w().is_multiple_of(sizes.tile.tw),
             "column >= OUT_W".to_owned(),

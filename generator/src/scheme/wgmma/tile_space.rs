@@ -60,7 +60,7 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaTile> {
                 let counts = block_tiles(problem, [th, tw, tn], gpu);
                 for chunk_groups in (1..=4).filter(|count| groups.is_multiple_of(*count)) {
                     for (producers, load_stages) in LOADERS {
-                        found.extend(counts.iter().map(|&(block_tiles, cluster)| WgmmaTile {
+                        found.extend(counts.iter().map(|&block_tiles| WgmmaTile {
                             th,
                             tw,
                             tn,
@@ -70,7 +70,6 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaTile> {
                             producers,
                             load_stages,
                             block_tiles,
-                            cluster,
                         }));
                     }
                 }
@@ -106,25 +105,18 @@ fn pixel_tiles(problem: &ConvProblem, most: u32) -> Vec<(u32, u32)> {
     found
 }
 
-/// Numbers of tiles of a block, so that blocks fill the SMs a few times or once, each with one block in a cluster and, if there are several
-/// blocks, with two.
-fn block_tiles(problem: &ConvProblem, [th, tw, tn]: [u32; 3], gpu: &Gpu) -> Vec<(u32, u32)> {
+/// Numbers of tiles of a block, so that blocks fill the SMs a few times or once.
+fn block_tiles(problem: &ConvProblem, [th, tw, tn]: [u32; 3], gpu: &Gpu) -> Vec<u32> {
     let shape = &problem.shape;
     let tiles = (shape.batch * shape.out_h()).div_ceil(th) * shape.out_w().div_ceil(tw);
     let columns = shape.n.div_ceil(tn);
-    let mut counts: Vec<u32> = [1, 2, 4]
+    let mut found: Vec<u32> = [1, 2, 4]
         .into_iter()
         // One block on each SM, or two.
         .chain([1, 2].map(|blocks| tiles.div_ceil((blocks * gpu.sms / columns).max(1))))
         .map(|count| tiles.div_ceil(tiles.div_ceil(count.clamp(1, tiles))))
         .collect();
-    counts.sort_unstable();
-    counts.dedup();
-    let clusters = |count: u32| {
-        let several = tiles.div_ceil(count) > 1;
-        [(count, 1), (count, 2)]
-            .into_iter()
-            .take(1 + usize::from(several))
-    };
-    counts.into_iter().flat_map(clusters).collect()
+    found.sort_unstable();
+    found.dedup();
+    found
 }

@@ -56,13 +56,14 @@ impl WgmmaGeometry {
 
     /// Clocks of a block that shares its SM with others, `resident` in all.
     fn block_clocks(&self, problem: &ConvProblem, gpu: &Gpu, resident: f64) -> f64 {
-        let model = &gpu.cost_model().wgmma;
+        let model = gpu.cost_model().wgmma(products(problem.precision));
         let tile = &self.tile;
         let warpgroups = f64::from(tile.warpgroups);
         // A product of a warpgroup occupies all tensor cores of the SM.
         let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tile.tn);
-        let products = if self.split_terms == 2 { 3.0 } else { 1.0 };
-        let mma = macs * products / (f64::from(gpu.tensor_flops) / 2.0) * f64::from(self.steps);
+        let products_of_step = if self.split_terms == 2 { 3.0 } else { 1.0 };
+        let mma =
+            macs * products_of_step / (f64::from(gpu.tensor_flops) / 2.0) * f64::from(self.steps);
         let promoted = match scales_input(problem) {
             true => f64::from(tile.tn) / 2.0 * model.promoted_value,
             false => 0.0,
@@ -70,27 +71,22 @@ impl WgmmaGeometry {
         let stages = f64::from(self.steps / self.stage_steps);
         // A warpgroup waits for the product of the step before while it loads the operands of the next one.
         let steps = f64::from(self.steps);
-        let shared_stage = match tile.cluster {
-            1 => 0.0,
-            _ => model.cluster_stage,
-        };
         // Without promotion products of different stages overlap.
         let stage = match scales_input(problem) {
             true => model.stage + promoted,
             false => model.overlapped_stage,
         };
-        let consumer =
-            (model.product * mma).max(steps * model.step) + stages * (stage + shared_stage);
+        let consumer = (model.product * mma).max(steps * model.step) + stages * stage;
         // Operands from shared memory: the pixels of a warpgroup for each step, the weights for each product.
-        let operands =
-            32.0 * f64::from(WGMMA_M * self.split_terms) + 32.0 * f64::from(tile.tn) * products;
+        let operands = 32.0 * f64::from(WGMMA_M * self.split_terms)
+            + 32.0 * f64::from(tile.tn) * products_of_step;
         let operands = operands * steps * warpgroups / SHARED_BYTES_PER_CLOCK * model.shared_memory;
         let channels = tile.chunk_groups * MMA_K;
-        let weights = f64::from(4 * self.steps * self.step_weights) / f64::from(tile.cluster);
+        let weights = f64::from(4 * self.steps * self.step_weights);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
         let tensor_cores = model.product * mma * warpgroups;
         let input = match reads_fp16(problem) {
-            true => self.copied_input(gpu),
+            true => self.copied_input(problem, gpu),
             false => self.converted_input(problem, gpu),
         };
         let bytes = (input.bytes + weights) / model.l2_bytes_per_clock;
@@ -108,16 +104,12 @@ impl WgmmaGeometry {
         let hidden = f64::from(self.input_stages).min(chunks) / chunks;
         let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
         let planes = f64::from(channels / PLANE_CHANNELS);
-        let start = match tile.cluster {
-            1 => model.start,
-            _ => model.start + model.cluster_start,
-        };
-        start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
+        model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
     }
 
     /// A chunk of the input that is loaded, converted and stored to shared memory.
     fn converted_input(&self, problem: &ConvProblem, gpu: &Gpu) -> InputClocks {
-        let model = &gpu.cost_model().wgmma;
+        let model = gpu.cost_model().wgmma(products(problem.precision));
         let tile = &self.tile;
         let staged = f64::from(self.items * PLANE_CHANNELS * self.loader_warps());
         let channels = tile.chunk_groups * MMA_K;
@@ -137,8 +129,8 @@ impl WgmmaGeometry {
     }
 
     /// A chunk of the input that is copied, 16 bytes at a time.
-    fn copied_input(&self, gpu: &Gpu) -> InputClocks {
-        let model = &gpu.cost_model().wgmma;
+    fn copied_input(&self, problem: &ConvProblem, gpu: &Gpu) -> InputClocks {
+        let model = gpu.cost_model().wgmma(products(problem.precision));
         let copies = f64::from(self.items * 32 * self.loader_warps());
         let in_flight = f64::from(self.input_stages - 1);
         InputClocks {

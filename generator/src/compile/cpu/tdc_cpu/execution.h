@@ -55,11 +55,6 @@ void wait_phase(const void* barrier, unsigned phase, int line);
 // Starts a bulk copy to shared memory that arrives at a barrier when a thread waits for it. Its destination has
 // NaNs until then.
 void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
-// Arrives at the corresponding barrier of the block with this rank in the cluster.
-void arrive_at(const void* barrier, unsigned rank, int line);
-// Starts bulk copies of the block's part of the data to all blocks of the cluster. The own barrier expects all parts.
-// A part that is copied to a block before it has emptied the buffer is an error.
-void copy_to_cluster_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
 // Arrives at a barrier when the calling thread's copies are complete: when a thread waits for its phase. The copies
 // belong to the barrier from now on.
 void arrive_when_copied(const void* barrier, int line);

@@ -156,22 +156,6 @@ inline void tdc_copy_and_arrive(float* shared, const float* global, int floats, 
                                 int line = __builtin_LINE()) {
     if (threadIdx.x % 32 == 0) tdc_cpu::copy_and_arrive(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
 }
-inline void tdc_arrive_at(float* barrier, unsigned rank, int line = __builtin_LINE()) {
-    if (tdc_cpu::has_clusters()) {
-        tdc_cpu::arrive_at(barrier, rank, line);
-    } else {
-        tdc_cpu::arrive(barrier, line);
-    }
-}
-inline void tdc_copy_to_cluster_and_arrive(float* shared, const float* global, int floats, unsigned rank, int blocks,
-                                           float* barrier, int line = __builtin_LINE()) {
-    static_cast<void>(rank);
-    static_cast<void>(blocks);
-    if (!tdc_cpu::has_clusters()) return tdc_copy_and_arrive(shared, global, floats, barrier, line);
-    if (threadIdx.x % 32 == 0) {
-        tdc_cpu::copy_to_cluster_and_arrive(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
-    }
-}
 inline void tdc_arrive_when_copied(float* barrier, int line = __builtin_LINE()) {
     tdc_cpu::arrive_when_copied(barrier, line);
 }

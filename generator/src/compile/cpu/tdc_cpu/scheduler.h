@@ -182,8 +182,6 @@ struct PhaseBarrier {
     unsigned arrived;   // in the current phase
     unsigned complete;  // phases
     unsigned late;      // arrivals that follow when the copies are complete
-    uint64_t expected;  // bytes of copies of the cluster that the phase waits for, and those of copies that were started
-    uint64_t started;
     std::vector<PendingCopy> copies;
 };
 
@@ -430,7 +428,7 @@ public:
         for (const PhaseBarrier& known : block_->phases) {
             if (known.barrier == barrier) fail("line %d: an mbarrier is initialised twice", line);
         }
-        block_->phases.push_back({barrier, arrivals, 0, 0, 0, 0, 0, {}});
+        block_->phases.push_back({barrier, arrivals, 0, 0, 0, {}});
     }
 
     void arrive(const void* barrier, int line) {
@@ -439,18 +437,7 @@ public:
             fail("line %d: more threads arrive at an mbarrier than its phase has arrivals", line);
         }
         ++phases.arrived;
-        finish_phase(*block_, phases);
-    }
-
-    void arrive_at(const void* barrier, unsigned rank, int line) {
-        const void* const there = cluster_shared(barrier, rank, line);
-        Block& block = blocks_[rank];
-        PhaseBarrier& phases = phases_of(block, there, line);
-        if (phases.arrived + phases.late == phases.arrivals) {
-            fail("line %d: more threads arrive at an mbarrier than its phase has arrivals", line);
-        }
-        ++phases.arrived;
-        finish_phase(block, phases);
+        finish_phase(phases);
     }
 
     void wait_phase(const void* barrier, unsigned phase, int line) {
@@ -462,14 +449,12 @@ public:
                      phases.complete);
             }
             // Copies arrive as late as possible.
-            if (phase == phases.complete && phases.arrived + phases.late == phases.arrivals &&
-                phases.started == phases.expected) {
+            if (phase == phases.complete && phases.arrived + phases.late == phases.arrivals) {
                 for (const PendingCopy& copy : phases.copies) complete(copy);
                 phases.arrived = phases.arrivals;
                 phases.late = 0;
-                phases.expected = phases.started = 0;
                 phases.copies.clear();
-                finish_phase(*block_, phases);
+                finish_phase(phases);
             }
             if (phase < phases.complete) {
                 return;
@@ -495,38 +480,7 @@ public:
         std::memset(shared, 0xff, bytes);
         phases.copies.push_back({shared, global, bytes, true, 0});
         ++phases.late;
-        wake(*block_, barrier);
-    }
-
-    void copy_to_cluster_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
-        const unsigned part = bytes / static_cast<unsigned>(blocks_.size());
-        const auto own = static_cast<unsigned>(block_ - blocks_.data());
-        const uintptr_t addresses = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global);
-        if ((addresses | part) % 16 != 0 || part * blocks_.size() != bytes) {
-            fail("line %d: a bulk copy of %u bytes; addresses and the part of a block must be multiples of 16", line, bytes);
-        }
-        if (!is_shared(shared, bytes)) {
-            fail("line %d: the destination of a bulk copy is not in the block's shared memory", line);
-        }
-        for (unsigned rank = 0; rank < blocks_.size(); ++rank) {
-            Block& block = blocks_[rank];
-            PhaseBarrier& phases = phases_of(block, cluster_shared(barrier, rank, line), line);
-            if (rank == own) {
-                if (phases.arrived + phases.late == phases.arrivals) {
-                    fail("line %d: a bulk copy starts while the phase of its mbarrier waits for others", line);
-                }
-                phases.expected += bytes;
-                ++phases.late;
-            }
-            phases.started += part;
-            if (phases.started > bytes) {
-                fail("line %d: a block of the cluster copies to a buffer that another block has not emptied", line);
-            }
-            char* const to = static_cast<char*>(const_cast<void*>(cluster_shared(shared, rank, line))) + own * part;
-            std::memset(to, 0xff, part);
-            phases.copies.push_back({to, static_cast<const char*>(global) + own * part, part, true, 0});
-            wake(block, phases.barrier);
-        }
+        wake(barrier);
     }
 
     void arrive_when_copied(const void* barrier, int line) {
@@ -538,7 +492,7 @@ public:
         phases.copies.insert(phases.copies.end(), self.copies.begin(), self.copies.end());
         self.copies.clear();
         ++phases.late;
-        wake(*block_, barrier);
+        wake(barrier);
     }
 
     void named_barrier(int id, unsigned threads, int line) {
@@ -554,7 +508,7 @@ public:
         }
         if (++barrier.arrived == threads) {
             barrier.arrived = 0;
-            wake(*block_, &barrier);
+            wake(&barrier);
             return;
         }
         self.awaited = &barrier;
@@ -841,9 +795,9 @@ private:
         Barrier& barrier = block.barrier;
         const unsigned arrived = barrier.arrived;
         const unsigned in_warp_calls = thread_count_ - block.finished - arrived - block.at_cluster_barrier;
-        if (line_of(State::at_pipeline_barrier) != 0) {
-            // The other blocks of a cluster may arrive.
-            return blocks_.size() > 1 || report_pipeline_deadlock(block);
+        if (const int line = line_of(State::at_pipeline_barrier); line != 0) {
+            report("deadlock: threads wait for a barrier of a pipeline (line %d) at which no thread arrives", line);
+            return false;
         }
         if (in_warp_calls > 0) {
             report("deadlock: %u threads wait in a warp function (line %d), %u at a barrier (line %d), %u have exited",
@@ -876,19 +830,6 @@ private:
         return true;
     }
 
-    // False, with a message, if a thread of the block waits at a barrier of a pipeline. No thread of it can run.
-    bool report_pipeline_deadlock(Block& block) {
-        for (unsigned i = 0; i < thread_count_; ++i) {
-            const Thread& thread = block.threads[i];
-            if (thread.state == State::at_pipeline_barrier) {
-                block_ = &block;
-                report("deadlock: threads wait for a barrier of a pipeline (line %d) at which no thread arrives", thread.line);
-                return false;
-            }
-        }
-        return true;
-    }
-
     // Whether all threads of the block wait for bytes from other blocks.
     bool awaits_bytes(const Block& block) const {
         return block.barrier.arrived == thread_count_ && block.barrier.kind == BarrierKind::bytes;
@@ -899,7 +840,6 @@ private:
         unsigned waiting = 0;
         Block* some = nullptr;
         for (Block& block : blocks_) {
-            if (!report_pipeline_deadlock(block)) return false;
             if (awaits_bytes(block)) {
                 block_ = &block;
                 report("deadlock: line %d waits for %u bytes that no block sends", block.barrier.line, *block.barrier.bytes);
@@ -925,31 +865,29 @@ private:
     }
 
     // Completes the phase if all have arrived.
-    void finish_phase(Block& block, PhaseBarrier& phases) {
-        if (phases.arrived == phases.arrivals && phases.started == phases.expected) {
+    void finish_phase(PhaseBarrier& phases) {
+        if (phases.arrived == phases.arrivals) {
             phases.arrived = 0;
             ++phases.complete;
-            wake(block, phases.barrier);
+            wake(phases.barrier);
         }
     }
 
-    PhaseBarrier& phases_of(const void* barrier, int line) { return phases_of(*block_, barrier, line); }
-
-    PhaseBarrier& phases_of(Block& block, const void* barrier, int line) {
-        for (PhaseBarrier& known : block.phases) {
+    PhaseBarrier& phases_of(const void* barrier, int line) {
+        for (PhaseBarrier& known : block_->phases) {
             if (known.barrier == barrier) return known;
         }
         fail("line %d: the mbarrier was not initialised", line);
         __builtin_unreachable();
     }
 
-    // Makes the threads of a block that wait at a barrier of a pipeline ready.
-    void wake(Block& block, const void* barrier) {
+    // Makes the threads that wait at a barrier of a pipeline ready.
+    void wake(const void* barrier) {
         for (unsigned i = 0; i < thread_count_; ++i) {
-            Thread& thread = block.threads[i];
+            Thread& thread = block_->threads[i];
             if (thread.state == State::at_pipeline_barrier && thread.awaited == barrier) {
                 thread.state = State::ready;
-                ++block.runnable;
+                ++block_->runnable;
             }
         }
     }
@@ -1255,12 +1193,6 @@ TDC_CPU_ENGINE void wait_phase(const void* barrier, unsigned phase, int line) {
 
 TDC_CPU_ENGINE void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
     current_worker->copy_and_arrive(shared, global, bytes, barrier, line);
-}
-
-TDC_CPU_ENGINE void arrive_at(const void* barrier, unsigned rank, int line) { current_worker->arrive_at(barrier, rank, line); }
-
-TDC_CPU_ENGINE void copy_to_cluster_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
-    current_worker->copy_to_cluster_and_arrive(shared, global, bytes, barrier, line);
 }
 
 TDC_CPU_ENGINE void arrive_when_copied(const void* barrier, int line) {
