@@ -176,8 +176,11 @@ impl Op {
             .any(|candidate| candidate.covers.len() > 1);
         let has_formats = candidates.iter().filter(touches).any(Candidate::has_fp16);
         if lowering.is_none() && has_formats {
-            // Few problems in other formats are measured.
-            op.source = Some(TimeSource::Predicted);
+            let touching = candidates.iter().filter(touches);
+            let touching: Vec<_> = touching.map(|candidate| candidate.task.clone()).collect();
+            // Some formats may have no scheme, which excludes only these.
+            let common = TimeSource::of_tasks(planner, &touching);
+            op.source = Some(common.unwrap_or(TimeSource::Predicted));
         } else if lowering.is_none() && has_choice {
             op.source = TimeSource::of_tasks(planner, tasks);
         }

@@ -1,0 +1,165 @@
+//! A network with activations in fp16 NHWC, on the CPU emulation: the planner mixes formats and converts between them, and every value is
+//! right.
+
+mod device;
+
+use device::{cpu, gpu_here};
+use std::collections::BTreeSet;
+use tdc_generator::config::{Config, Overrides, yaml};
+use tdc_generator::gpu::gpu;
+use tdc_generator::ir::{DType, Format, Network, Problem};
+use tdc_generator::plan::{
+    NetworkPlan, PlannedUnit, Planner, TuningTable, candidate_problems, plan_network_with,
+    plan_problem, problem_label, recipes,
+};
+use tdc_generator::scheme::scheme;
+use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network};
+use tdc_runtime::WeightFile;
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// Few input channels, a residual, a stride, 40 channels, which no convolution reads in fp16, pooling of every kind, two outputs.
+const NETWORK: &str = "
+name: formats
+input: 3x3x19x23
+activations: fp16
+precision: fp16
+ops:
+  - {op: conv, name: first, n: 32, stride: 2, bias: true, activation: relu}
+  - {op: max_pool, name: pool, kernel: 3, stride: 2, pad: 1}
+  - {op: conv, name: a, n: 48, bias: true, activation: relu}
+  - {op: conv, name: b, n: 40, kernel: 1, bn: b_bn}
+  - {op: conv, name: shortcut, inputs: [pool], n: 40, kernel: 1, bias: true}
+  - {op: add, name: sum, inputs: [b, shortcut], activation: relu}
+  - {op: conv, name: c, n: 64, stride: 2, bias: true, activation: silu, output: {name: features}}
+  - {op: avg_pool, name: mean, kernel: 2, stride: 1}
+  - {op: global_avg_pool, name: all}
+  - {op: linear, name: fc, n: 5}
+";
+
+fn network(overrides: &Overrides) -> Network {
+    match yaml::parse(NETWORK, "formats.yaml", overrides) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A time for a table in which fp16 tensors pay. The network is too small for that otherwise.
+fn us(problem: &Problem) -> f64 {
+    let kind = problem.kind();
+    let formats = [kind.input(), kind.output()].map(|tensor| tensor.format);
+    match formats.map(|format| format == Format::FP16_NHWC) {
+        _ if matches!(problem, Problem::Convert(_)) => 1.0,
+        [true, true] => 1.0,
+        [false, false] => 50.0,
+        _ => 10.0,
+    }
+}
+
+/// Rows for every problem that the network may have.
+fn table(network: &Network) -> TuningTable {
+    let heading = "gpu: h200\ndevice: test\ndriver: 1\nnvrtc: 1\ngenerator: 1\n";
+    let mut rows = BTreeSet::new();
+    for problem in candidate_problems(network) {
+        let problem = problem.measured();
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let Ok(unit) = plan_problem(&mut planner, "t", "layer", &problem, None, None) else {
+            continue;
+        };
+        let tile = unit.tile.label(scheme(unit.scheme).unwrap().tile_fields());
+        let us = us(&problem);
+        let label = problem_label(&problem);
+        rows.insert(format!(
+            "{label} {} {tile} {us} 0123456789abcdef\n",
+            unit.scheme
+        ));
+    }
+    let rows: String = rows.into_iter().collect();
+    let text = format!("{heading}{rows}");
+    text.parse()
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn planned(network: &Network) -> NetworkPlan {
+    let planner = Planner::new(gpu("h200").unwrap()).with_table(table(network));
+    plan_network_with(network, planner).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let network = network(&Overrides::default());
+    let plan = planned(&network);
+    let formats: Vec<_> = plan
+        .layers
+        .iter()
+        .map(|layer| {
+            let problem = &plan.units[layer.unit].problem;
+            let dtype = |dtype: DType| dtype.as_str();
+            let kind = problem.kind();
+            let [x, y] = [kind.input(), kind.output()].map(|tensor| dtype(tensor.format.dtype));
+            format!("{} {x}-{y}", layer.name)
+        })
+        .collect();
+    assert_eq!(
+        formats,
+        [
+            "first fp32-fp32",
+            "first.nhwc fp32-fp16",
+            "pool fp16-fp16",
+            "a fp16-fp16",
+            "b fp16-fp16",
+            "shortcut fp16-fp16",
+            "sum.nchw fp16-fp32",
+            "c fp32-fp32",
+            "c.nhwc fp32-fp16",
+            "mean fp16-fp16",
+            "all fp16-fp32",
+            "fc fp32-fp32",
+        ]
+    );
+    let recipes = recipes(&network, &plan);
+    let checkpoint = Checkpoint::random(&recipes, 5);
+    let resolved = resolve(&recipes, &checkpoint).unwrap();
+    let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
+    let file = pack(&plan.weights, &resolved.values).unwrap();
+    let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let input = [Random::new(9).values(plan.inputs[0].shape.len() as usize)];
+    let mut device = open(&plan.units);
+    let check = check_network(
+        device.as_mut(),
+        &network,
+        &plan,
+        &parameters,
+        &payload,
+        &input,
+    );
+    assert_eq!(check.unwrap().failure, None);
+}
+
+#[test]
+fn values_in_both_formats_are_right() {
+    check(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn values_in_both_formats_are_right_on_a_gpu() {
+    check(gpu_here);
+}
+
+/// Few images do not pay for conversions: the plan is that of fp32 activations.
+#[test]
+fn a_plan_without_fp16_is_the_same_as_if_it_were_not_allowed() {
+    let plan = |activations| {
+        let overrides = Overrides {
+            activations: Some(activations),
+            ..Overrides::default()
+        };
+        let planner = Planner::new(gpu("h200").unwrap());
+        let plan = plan_network_with(&network(&overrides), planner).unwrap();
+        let units = plan.units.iter().map(|unit| unit.unit.name.to_string());
+        units.collect::<Vec<_>>()
+    };
+    assert_eq!(plan(DType::Fp16), plan(DType::Fp32));
+}
