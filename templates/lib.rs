@@ -116,6 +116,8 @@ pub mod device {
     pub const MMA: &str = include_str!("device/mma.cuh");
     /// Sums as terms of the next product.
     pub const ACCUMULATOR_OPERANDS: &str = include_str!("device/accumulator_operands.cuh");
+    /// Rounding to fp16 with limited magnitude.
+    pub const SATURATED_FP16: &str = include_str!("device/saturated_fp16.cuh");
     /// A float as the sum of two tf32 numbers.
     pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.

@@ -89,6 +89,7 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Prefetch => device::PREFETCH,
         DevicePart::Pdl => device::PDL,
         DevicePart::Fp16 => device::FP16,
+        DevicePart::SaturatedFp16 => device::SATURATED_FP16,
         DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
         DevicePart::SplitTf32 => device::SPLIT_TF32,

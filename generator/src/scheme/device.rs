@@ -20,6 +20,8 @@ pub enum DevicePart {
     /// `tdc_to_fp16x2`, `tdc_fp16x2_low`, `tdc_fp16x2_high`, `tdc_warp_max`: pairs of fp16 numbers, and the largest value of a
     /// warp for their quantisation scale.
     Fp16,
+    /// `tdc_to_saturated_fp16x2`: pairs of fp16 numbers of limited magnitude. Uses `Fp16`.
+    SaturatedFp16,
     /// `tdc_to_bf16x2`: pairs of bf16 numbers.
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp (`mma.sync`).

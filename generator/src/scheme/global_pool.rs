@@ -103,7 +103,7 @@ impl Scheme for GlobalPool {
                 shared_bytes: 0,
                 pdl: true,
                 device: match is_nhwc {
-                    true => &[DevicePart::Pdl, DevicePart::Fp16],
+                    true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
                     false => &[DevicePart::Pdl],
                 },
                 args,

@@ -119,7 +119,7 @@ impl Scheme for Pool {
         let mut blueprint = kernel.blueprint(problem, &elements);
         if is_nhwc {
             let kernel = &mut blueprint.kernels[0];
-            kernel.device = &[DevicePart::Pdl, DevicePart::Fp16];
+            kernel.device = &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16];
             // Tensors in NHWC are dense.
             kernel.args.retain(|arg| match arg {
                 Arg::XBatchStride => !reads_fp16,

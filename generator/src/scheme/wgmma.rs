@@ -149,11 +149,10 @@ impl Scheme for Wgmma {
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let is_known = |format| [Format::default(), Format::FP16_NHWC].contains(&format);
+    let is_fp16 = problem.precision == Precision::Fp16;
     let reads = !reads_fp16(problem)
-        || shape.c.is_multiple_of(MMA_K)
-            && problem.precision == Precision::Fp16
-            && problem.prologue.is_none();
-    let writes = !writes_fp16(problem) || Format::fits_fp16_nhwc(shape.n);
+        || is_fp16 && shape.c.is_multiple_of(MMA_K) && problem.prologue.is_none();
+    let writes = !writes_fp16(problem) || is_fp16 && Format::fits_fp16_nhwc(shape.n);
     is_known(problem.input)
         && is_known(problem.output)
         && reads

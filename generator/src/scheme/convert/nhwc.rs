@@ -78,7 +78,7 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: &[DevicePart::Pdl, DevicePart::Fp16],
+        device: &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
         args,
         work: KernelWork {
             blocks: grid(problem).iter().map(|&size| u64::from(size)).product(),

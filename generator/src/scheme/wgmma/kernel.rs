@@ -164,10 +164,7 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: match bf16 {
-            true => BF16_DEVICE_PARTS,
-            false => FP16_DEVICE_PARTS,
-        },
+        device: device_parts(bf16, writes_fp16(problem)),
         args: args(problem),
         work: sizes.work(problem, gpu),
     }
@@ -184,6 +181,16 @@ fn args(problem: &ConvProblem) -> Vec<Arg> {
     args
 }
 
+/// The parts of the device header that a kernel uses.
+fn device_parts(bf16: bool, writes_fp16: bool) -> &'static [DevicePart] {
+    match (bf16, writes_fp16) {
+        (true, _) => BF16_DEVICE_PARTS,
+        (false, true) => FP16_DEVICE_PARTS,
+        // Without the last one.
+        (false, false) => &FP16_DEVICE_PARTS[..FP16_DEVICE_PARTS.len() - 1],
+    }
+}
+
 const FP16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
@@ -192,6 +199,7 @@ const FP16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
+    DevicePart::SaturatedFp16,
 ];
 
 const BF16_DEVICE_PARTS: &[DevicePart] = &[

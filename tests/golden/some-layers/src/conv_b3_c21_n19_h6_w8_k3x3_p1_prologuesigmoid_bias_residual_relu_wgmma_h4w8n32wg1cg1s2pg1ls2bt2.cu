@@ -26,9 +26,9 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     constexpr int TH = 4, TW = 8, TN = 32;  // output rows, columns and channels of a tile
     // chunks of the sum, K steps of a chunk and of a stage of weights
     constexpr int CHUNKS = 2, STEPS = 9, STAGE_STEPS = 3;
-    // staged input: pixels of a row, of all rows; planes of eight channels of a chunk
-    constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2;
-    constexpr int TERM_WORDS = 4 * PLANES * PLANE;  // of the staged input, in 32-bit words
+    // staged input: pixels of a row, of all rows; planes of eight channels of a chunk, and their distance
+    constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2, PLANE_PITCH = 80;
+    constexpr int TERM_WORDS = 4 * PLANES * PLANE_PITCH;  // of the staged input, in 32-bit words
     constexpr int WGMMA_N = 32, SLICES = 1;  // columns of a product, products of a tile
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -95,7 +95,8 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
             bool inside[ITEMS];
             int next_tile = blockIdx.y, next_chunk = 0;
             const auto locate = [&] {
-                const int v0 = next_tile * TH, x0 = 0;
+                const int tile = next_tile;
+                const int v0 = tile * TH, x0 = 0;
                 // staged rows are counted across images, with their padding
                 const int row0 = v0 / OUT_H * IMAGE_ROWS + v0 % OUT_H;
 #pragma unroll
@@ -104,7 +105,7 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                     const int row = row0 + position / ROW_LEN;
                     const int image = min(row / IMAGE_ROWS, BATCH - 1);
                     const int image_row = row - image * IMAGE_ROWS - PAD_TOP;
-                    const int image_column = x0 - PAD_LEFT + position % ROW_LEN;
+                    const int image_column = x0 + position % ROW_LEN - PAD_LEFT;
                     const int y = min(max(image_row, 0), H - 1), column = min(max(image_column, 0), W - 1);
                     inside[i] = image_row == y && image_column == column;
                     from[i] = x + image * x_batch_stride + ((plane * 8 * H + y) * W + column);
@@ -226,6 +227,10 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
             }
             float sum[SLICES][WGMMA_N / 2] = {};
             float partial[SLICES][WGMMA_N / 2] = {};
+            unsigned a_hi[2][4], a_lo[2][4];  // of two steps in turn
+            const auto release_weights = [&](int emptied) {
+                if (lane == 0) tdc_arrive(weights_empty + 2 * emptied);
+            };
 #pragma unroll 1
             for (int chunk = 0; chunk < CHUNKS; ++chunk) {
                 tdc_wait_phase(input_full + 2 * input_stage, input_round);
@@ -234,19 +239,18 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
 #pragma unroll
                 for (int first_step = 0; first_step < STEPS; first_step += STAGE_STEPS) {
                     tdc_wait_phase(weights_full + 2 * stage, round);
-                    unsigned a_hi[2][4], a_lo[2][4];  // of two steps in turn
 #pragma unroll
                     for (int i = 0; i < STAGE_STEPS; ++i) {
                         // A step has 16 channels of one filter tap.
                         const int step = first_step + i;
                         const int tap_row = step / FILTER_W % FILTER_H, tap_column = step % FILTER_W;
-                        const int offset = 4 * (step / (FILTER_H * FILTER_W) * 2 * PLANE + tap_row * ROW_LEN
-                                                + tap_column);
+                        const int offset = 4 * (step / (FILTER_H * FILTER_W) * 2 * PLANE_PITCH
+                                                + tap_row * ROW_LEN + tap_column);
 #pragma unroll
                         for (int j = 0; j < 4; ++j) {
-                            const unsigned* const a = staged + at[j % 2] + offset + j / 2 * (4 * PLANE);
-                            a_hi[i % 2][j] = a[0];
-                            a_lo[i % 2][j] = a[TERM_WORDS];
+                            const unsigned* const a = staged + at[j % 2] + offset + j / 2 * (4 * PLANE_PITCH);
+                            a_hi[step % 2][j] = a[0];
+                            a_lo[step % 2][j] = a[TERM_WORDS];
                         }
                         const float* const b = shared + stage * STAGE_WEIGHTS + i * STEP_WEIGHTS;
                         tdc_wgmma_fence();
@@ -254,15 +258,15 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                         for (int slice = 0; slice < SLICES; ++slice) {
                             const float* const b_hi = b + slice * (4 * WGMMA_N);
                             const float* const b_lo = b_hi + STEP_WEIGHTS / 2;
-                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_lo[i % 2], b_hi, TN, i > 0);
-                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_hi[i % 2], b_lo, TN, true);
-                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_hi[i % 2], b_hi, TN, true);
+                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_lo[step % 2], b_hi, TN, i > 0);
+                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_hi[step % 2], b_lo, TN, true);
+                            tdc_wgmma<WGMMA_N, false>(partial[slice], a_hi[step % 2], b_hi, TN, true);
                         }
                         tdc_wgmma_commit();
                         tdc_wgmma_wait<1>();  // the operands of the step before may be replaced
                     }
                     tdc_wgmma_wait<0>();
-                    if (lane == 0) tdc_arrive(weights_empty + 2 * stage);
+                    release_weights(stage);
                     if (++stage == STAGES) stage = 0, ++round;
                     // Promotion: few steps go into a partial sum, because tensor cores truncate.
 #pragma unroll
@@ -275,7 +279,6 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                 if (lane == 0) tdc_arrive(input_empty + 2 * input_stage);
                 if (++input_stage == INPUT_STAGES) input_stage = 0, ++input_round;
             }
-
             // Outputs pass through shared memory, so that the lanes of a warp store pixels of one channel.
             const int warpgroup = warp / 4, group_warp = warp % 4;
             float* const exchange = shared + EXCHANGE_AT + warpgroup * (EXCHANGE_CHANNELS * EXCHANGE_PITCH);
@@ -292,8 +295,23 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                 to[i] = y + image * y_batch_stride + first_output;
                 added[i] = residual + image * residual_batch_stride + first_output;
             }
+            const auto stores_output = [&](int i, int n) {
+                return stores[i % 2] && n0 + n < N;
+            };
+            // The residual of the next channels is loaded while those of the current ones are added.
+            float residuals[2][EXCHANGE_CHANNELS / 2];
+            const auto load_residuals = [&](float (&values)[EXCHANGE_CHANNELS / 2], int first_n) {
+#pragma unroll
+                for (int i = 0; i < EXCHANGE_CHANNELS / 2; ++i) {
+                    const int n = first_n + EXCHANGE_CHANNELS / 4 * group_warp + i / 2;
+                    values[i] = stores_output(i, n) ? added[i % 2][n * (OUT_H * OUT_W)] : 0.0f;
+                }
+            };
+            load_residuals(residuals[0], 0);
 #pragma unroll
             for (int first_n = 0; first_n < TN; first_n += EXCHANGE_CHANNELS) {
+                const int next_n = first_n + EXCHANGE_CHANNELS;
+                if (next_n < TN) load_residuals(residuals[next_n / EXCHANGE_CHANNELS % 2], next_n);
                 tdc_named_barrier(2 + warpgroup, 128);  // the previous outputs have been read
 #pragma unroll
                 for (int i = 0; i < EXCHANGE_CHANNELS / 2; ++i) {
@@ -307,12 +325,11 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
 #pragma unroll
                 for (int i = 0; i < EXCHANGE_CHANNELS / 2; ++i) {
                     const int exchanged = EXCHANGE_CHANNELS / 4 * group_warp + i / 2, n = first_n + exchanged;
-                    if (n0 + n >= N || !stores[i % 2]) continue;
                     float value = exchange[exchanged * EXCHANGE_PITCH + i % 2 * 32 + lane];
                     value = fmaf(value, epilogue[n], epilogue[TN + n]);
-                    value += added[i % 2][n * (OUT_H * OUT_W)];
+                    value += residuals[first_n / EXCHANGE_CHANNELS % 2][i];
                     value = tdc_relu(value);
-                    to[i % 2][n * (OUT_H * OUT_W)] = value;
+                    if (stores_output(i, n)) to[i % 2][n * (OUT_H * OUT_W)] = value;
                 }
             }
         }

@@ -515,6 +515,19 @@ tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barri
 #endif
 }
 
+// Arrives at a barrier when all asynchronous copies that the calling thread has started are complete.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_arrive_when_copied(float* barrier) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(at) : "memory");
+#else
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+    tdc_arrive(barrier);
+#endif
+}
+
 // A barrier of the `threads` threads, complete warps, that call it with the same `id` (1 to 15).
 [[maybe_unused]] static __device__ __forceinline__ void tdc_named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");

@@ -111,10 +111,6 @@ inline void tdc_pdl_wait_and_trigger() {}
 inline unsigned tdc_to_fp16x2(float first, float second) {
     return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
 }
-inline unsigned tdc_to_saturated_fp16x2(float first, float second) {
-    const auto clamped = [](float value) { return value != value ? value : fminf(fmaxf(value, -65504.0f), 65504.0f); };
-    return tdc_to_fp16x2(clamped(first), clamped(second));
-}
 inline float tdc_fp16x2_low(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
 inline float tdc_fp16x2_high(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
 
@@ -123,6 +119,12 @@ inline float tdc_warp_max(float value) {
         value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
     }
     return value;
+}
+
+#define TDC_SATURATED_FP16
+inline unsigned tdc_to_saturated_fp16x2(float first, float second) {
+    const auto clamped = [](float value) { return value != value ? value : fminf(fmaxf(value, -65504.0f), 65504.0f); };
+    return tdc_to_fp16x2(clamped(first), clamped(second));
 }
 
 #define TDC_BF16
