@@ -367,6 +367,20 @@ pub fn layers() -> LayerSet {
                 None,
                 false,
             ),
+            // Merged groups of two, of eight input and twelve output channels; the last one has one group.
+            layer(
+                "gemm.groups",
+                TensorShape::new(2, 20, 6, 8),
+                ConvOptions {
+                    groups: 5,
+                    n: 30,
+                    ..gemm(Precision::Fp32, [2, 8, 1, 1, 2, 3, 1, 1, 1])
+                },
+                Some(Prologue {
+                    activation: Activation::Sigmoid,
+                }),
+                true,
+            ),
             layer(
                 "cp_chain",
                 TensorShape { batch: 2, ..x },
