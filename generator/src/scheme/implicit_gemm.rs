@@ -94,8 +94,8 @@ impl Scheme for ImplicitGemm {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions with at least 8 output channels, and 2 to 4, or at least 8, input channels; with groups of at least 2 \
-                 input channels, of which one or several merged ones have at least 8",
+                "convolutions with at least 8 output channels, and 2 to 4, or at least 8, input channels; grouped ones if a group, or several \
+                 merged ones, have at least 8 input channels",
             )
         }
     }

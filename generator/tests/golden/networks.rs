@@ -203,6 +203,8 @@ pub fn layers() -> LayerSet {
         }),
         dilation: [1, 2],
         groups: 2,
+        scheme: Some("direct".to_owned()),
+        tile: Some(vec![32, 1, 1, 1]),
         bias: true,
         activation: Activation::Clip {
             min: ActivationParameter::new(0.0),
