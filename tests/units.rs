@@ -321,6 +321,25 @@ fn fp16_units() -> Vec<PlannedUnit> {
     units(&requests.collect::<Vec<_>>())
 }
 
+/// Grouped convolutions on the tensor cores: groups with few channels, several of which are merged, with a last merged group of fewer;
+/// groups with tails, and with more channels than a block computes.
+fn grouped_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("implicit_gemm", 13, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = pick(&[2, 3, 5, 7, 13]);
+        shape.c = shape.groups * pick(&[2, 4, 4, 5, 7, 8, 8, 16, 24, 33, 64]);
+        shape.n = shape.groups * pick(&[4, 5, 8, 12, 16, 19, 24, 40]);
+        (shape.h, shape.w) = (pick(&[5, 7, 9, 14]), pick(&[7, 8, 13, 17]));
+        shape.stride = [pick(&[1, 1, 2]); 2];
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2, 3]) as usize].1;
+        if pick(&[0, 1]) == 1 {
+            shape.batch = 1;
+            shape.w = pick(&[4, 8, 12, 28]);
+        }
+    })
+}
+
 /// First layers of networks, with so few channels that a K step is four columns of the filter. The length of a
 /// filter row is a multiple of a step in some of them and not in others.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
@@ -1216,6 +1235,7 @@ mod random {
         the_schemes_of_tdc_are_right: tdc_units, 6 of 40;
         the_tiled_schemes_are_right: tiled_units, 8 of 40;
         steps_of_few_channels_are_right: few_channel_units, 4 of 30;
+        groups_on_tensor_cores_are_right: grouped_units, 6 of 40;
         wgmma_is_right: wgmma_units, 6 of 60;
         wgmma_is_right_with_fp16_activations: wgmma_fp16_units, 8 of 80;
         winograd_is_right: winograd_units, 6 of 40;
@@ -1408,6 +1428,7 @@ fn every_scheme_is_right_on_a_gpu() {
         tiled_units(500),
         padded_units(12),
         few_channel_units(200),
+        grouped_units(200),
         wgmma_units(300),
         wgmma_fp16_units(300),
         fp16_units(),

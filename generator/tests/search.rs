@@ -92,6 +92,21 @@ impl Random {
         }
     }
 
+    /// A grouped convolution: some with groups that are merged, with a last merged group of fewer, and with padded groups.
+    fn grouped_conv(&mut self) -> ConvProblem {
+        let conv = self.conv();
+        let groups = self.of(&[2, 5, 13, 32]);
+        ConvProblem {
+            shape: ConvShape {
+                c: groups * self.of(&[4, 8, 16, 24, 64]),
+                n: groups * self.of(&[4, 8, 16, 24, 64]),
+                groups,
+                ..conv.shape
+            },
+            ..conv
+        }
+    }
+
     fn problem(&mut self) -> Problem {
         let conv = self.conv();
         let ranks = [self.channels(), self.channels()];
@@ -180,6 +195,14 @@ fn the_search_finds_the_optimum_of_random_problems() {
         let gpu = &GPUS[random.below(GPUS.len() as u32) as usize];
         check(&problem, gpu);
         check(&random.problem(), self::gpu("h200").unwrap());
+    }
+}
+
+#[test]
+fn the_search_finds_the_optimum_of_grouped_convolutions() {
+    let mut random = Random(5);
+    for _ in 0..12 {
+        check(&Problem::Conv(random.grouped_conv()), gpu("h200").unwrap());
     }
 }
 

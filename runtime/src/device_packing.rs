@@ -24,7 +24,7 @@ impl WeightLayout {
         let mut numbers = self.source.to_vec();
         let mut g = [[0; 3]; 6];
         let (points, denominator) = match self.filter {
-            Filter::Taps => (0, 1),
+            Filter::Taps | Filter::MergedGroups { .. } => (0, 1),
             Filter::Winograd(winograd) => {
                 let (rows, denominator) = winograd.filter();
                 for (to, from) in g.iter_mut().zip(rows) {
@@ -36,6 +36,10 @@ impl WeightLayout {
         numbers.push(points);
         numbers.extend(g.as_flattened());
         numbers.push(u32::from(denominator));
+        numbers.extend(match self.filter {
+            Filter::MergedGroups { merged, n } => [merged, n],
+            Filter::Taps | Filter::Winograd(_) => [1, 1],
+        });
         numbers.extend(match self.transform {
             Transform::None => [0, 1, 0],
             Transform::Fp16 { run, terms } => [run, terms, 0],

@@ -45,11 +45,21 @@ pub struct LayoutDim {
     pub step: u32,
 }
 
-/// Meaning of the dimensions of the axes R and S: taps or Winograd points.
+/// Meaning of the dimensions: the axes R and S index taps or Winograd points, the axis I the input channels of one
+/// group or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The filter's taps.
     Taps,
+    /// The taps of a grouped convolution whose groups are merged into a block-diagonal matrix: the axis I indexes
+    /// the input channels of all groups of a merged one. The weights of an output channel are zero for the
+    /// channels of the other groups.
+    MergedGroups {
+        /// Groups of a merged one.
+        merged: u32,
+        /// Output channels of a group.
+        n: u32,
+    },
     /// The points of Winograd's F(m x m, 3 x 3): each 3x3 filter is transformed in float64 and rounded once.
     Winograd(Winograd),
 }
@@ -85,7 +95,8 @@ pub enum Transform {
 /// belongs to one axis of the OIHW source; the source index along an axis is the sum over its dimensions of
 /// `index * step`, and an index past the end of the axis reads as zero (padding). For example `[O/8, I, R, S,
 /// O%8]` splits the output channels into tiles of eight: `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`.
-/// [`Filter`] defines whether R and S index the taps of the source or Winograd points.
+/// [`Filter`] defines whether R and S index the taps of the source or Winograd points, and whether I indexes the
+/// channels of several groups.
 ///
 /// [`Transform`] defines the stored format of the weights. They are followed by `prologue_channels` scales
 /// and as many shifts, for kernels that apply `scale * x + shift`, with an optional activation, to their input.
@@ -172,7 +183,7 @@ impl WeightLayout {
     pub fn indexed_shape(&self) -> [u32; 4] {
         let [o, i, r, s] = self.source;
         match self.filter {
-            Filter::Taps => [o, i, r, s],
+            Filter::Taps | Filter::MergedGroups { .. } => [o, i, r, s],
             Filter::Winograd(winograd) => [o, i, winograd.points(), winograd.points()],
         }
     }
@@ -260,7 +271,7 @@ impl WeightLayout {
         }
         let points;
         let weight = match self.filter {
-            Filter::Taps => weight,
+            Filter::Taps | Filter::MergedGroups { .. } => weight,
             Filter::Winograd(winograd) => {
                 points = winograd::points(weight, winograd);
                 &points
@@ -300,6 +311,11 @@ impl WeightLayout {
             for (dim, &index) in self.dims.iter().zip(&position) {
                 at[dim.axis.index()] += u64::from(index) * u64::from(dim.step);
             }
+            if let Filter::MergedGroups { merged, n } = self.filter {
+                // The channels of preceding groups wrap around to huge indices.
+                let group = at[0] / u64::from(n) % u64::from(merged);
+                at[1] = at[1].wrapping_sub(group * i_size as u64);
+            }
             let inside = at
                 .iter()
                 .zip(sizes)
@@ -334,8 +350,10 @@ impl fmt::Display for WeightLayout {
         for dim in self.dims.iter() {
             write!(f, " {}{}x{}", dim.axis.letter(), dim.count, dim.step)?;
         }
-        if let Filter::Winograd(winograd) = self.filter {
-            write!(f, " winograd{}", winograd.m())?;
+        match self.filter {
+            Filter::Taps => {}
+            Filter::MergedGroups { merged, n } => write!(f, " merged{merged}x{n}")?,
+            Filter::Winograd(winograd) => write!(f, " winograd{}", winograd.m())?,
         }
         match self.transform {
             Transform::None => {}
@@ -399,6 +417,33 @@ mod tests {
             ]
         );
         assert_eq!(layout.to_string(), "[3,2,1,1] O2x2 I3x1 R1x1 S1x1 O2x1 +2");
+    }
+
+    #[test]
+    fn merged_groups_are_blocks_on_the_diagonal() {
+        // Three groups of two output and two input channels, two of them merged: the second merged group has one.
+        let layout = WeightLayout {
+            source: [6, 2, 1, 1],
+            dims: vec![dim(Axis::O, 2, 4), dim(Axis::O, 4, 1), dim(Axis::I, 5, 1)].into(),
+            filter: Filter::MergedGroups { merged: 2, n: 2 },
+            transform: Transform::None,
+            prologue_channels: 0,
+        };
+        let weight: Vec<f32> = (1..=12).map(|value| value as f32).collect();
+        let mut packed = vec![f32::NAN; layout.len()];
+        layout.pack(&weight, &[], &[], &mut packed).unwrap();
+        let rows = [
+            [1., 2., 0., 0., 0.],
+            [3., 4., 0., 0., 0.],
+            [0., 0., 5., 6., 0.],
+            [0., 0., 7., 8., 0.],
+            [9., 10., 0., 0., 0.],
+            [11., 12., 0., 0., 0.],
+            [0.; 5],
+            [0.; 5],
+        ];
+        assert_eq!(packed, rows.as_flattened());
+        assert_eq!(layout.to_string(), "[6,2,1,1] O2x4 O4x1 I5x1 merged2x2 +0");
     }
 
     #[test]

@@ -188,6 +188,9 @@ fn layout(layout: &WeightLayout) -> String {
     } = layout;
     let filter = match filter {
         Filter::Taps => "Taps".to_owned(),
+        Filter::MergedGroups { merged, n } => {
+            format!("MergedGroups {{ merged: {merged}, n: {n} }}")
+        }
         Filter::Winograd(winograd) => format!("Winograd(__tdc::Winograd::{winograd:?})"),
     };
     let transform = match transform {

@@ -15,7 +15,7 @@ use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Direct;
@@ -245,6 +245,15 @@ fn grid(problem: &ConvProblem, sizes: &DirectTile) -> [u32; 3] {
     ]
 }
 
+/// Additional cost of a tap's loads in a grouped convolution, in instructions. Fitted to 42 tiles of 14 problems on an H200: the root mean
+/// square error is 32 %. With a stride a load reads more cache lines.
+fn grouped_load_cost(shape: &ConvShape) -> f64 {
+    match shape.groups {
+        1 => 0.0,
+        _ => 16.0 + 10.0 * f64::from(shape.stride[1].min(4) - 1),
+    }
+}
+
 /// Work of the launch, for the cost model.
 fn work(problem: &ConvProblem, sizes: &DirectTile) -> KernelWork {
     let shape = &problem.shape;
@@ -263,7 +272,9 @@ fn work(problem: &ConvProblem, sizes: &DirectTile) -> KernelWork {
         1 => (100.0 + 12.0 * outputs, 4.0 * outputs * f64::from(threads)),
         _ => (0.0, 0.0),
     };
-    let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + fixed_instructions;
+    let issue = tap_steps
+        * (outputs + 2.0 * loads_per_tap + 3.0 + grouped_load_cost(&problem.shape))
+        + fixed_instructions;
     let weight_bytes = macs_per_thread * f64::from(sizes.threads_n) * 4.0;
     let input_bytes = f64::from(sizes.tp)
         * (f64::from(shape.stride[0]) * f64::from(shape.stride[1])).min(f64::from(taps))

@@ -194,6 +194,7 @@ impl DirectTiledGeometry {
         let staged = stages * chunk_weights + (tc * plane).next_multiple_of(4);
         let sums = BlockOutput {
             tile: [th, tw, tn],
+            group_n: problem.shape.n,
             threads,
             cluster,
             k_splits: threads_k,
@@ -385,6 +386,7 @@ impl TileGroup {
         let output_threads = self.output_threads();
         let sums = BlockOutput {
             tile: [self.th, self.tw, self.rn * self.threads_n],
+            group_n: problem.shape.n,
             threads: output_threads,
             cluster: self.cluster,
             k_splits: 1,

@@ -24,6 +24,9 @@
 //! channels within a K step follows from the packed weights. The operand offsets of the K steps are constants of the generated
 //! code, except for the offset of the warp: computing an address in every step would take longer than the products.
 //!
+//! A grouped convolution is one matrix product per group. Groups with few channels are merged to fill MMA tiles; the weights of a
+//! merged group are a block-diagonal matrix ([`MergedGroups`]).
+//!
 //! The 16 terms of a K step are 16 channels of one pixel. The first layers of networks have three channels: there the terms of a
 //! K step are four adjacent pixels with one channel quad each, and filter rows are padded with zeros when they are packed
 //! ([`KStep`]).
@@ -31,6 +34,7 @@
 mod geometry;
 mod k_step;
 mod kernel;
+mod merged_groups;
 mod registers;
 mod tile_space;
 mod work;
@@ -38,13 +42,14 @@ mod work;
 use super::convolution;
 use super::info::SchemeInfo;
 use super::tensor_core::{MAX_WARPS, MMA_K, supports_mma};
-use super::tiling::{fastest, supports_tiling};
+use super::tiling::{fastest, supports_grouped_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use geometry::ImplicitGemmGeometry;
 use k_step::KStep;
 use kernel::{kernel, layout};
+use merged_groups::MergedGroups;
 pub(super) use tile_space::tile_shapes;
 use tile_space::{Split, TileGroup, rated_tiles};
 
@@ -89,7 +94,8 @@ impl Scheme for ImplicitGemm {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions of one group with 2 to 4, or at least 8, input channels and at least 8 output channels",
+                "convolutions with at least 8 output channels, and 2 to 4, or at least 8, input channels; grouped ones if a group, or several \
+                 merged ones, have at least 8 input channels",
             )
         }
     }
@@ -168,9 +174,16 @@ impl Scheme for ImplicitGemm {
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let step = KStep::for_shape(shape);
-    let enough = shape.c >= MMA_K / 2 || KStep::FEW_CHANNELS.contains(&shape.c);
+    let groups = MergedGroups::for_shape(shape);
+    let enough = groups.c >= MMA_K / 2 || step.columns > 1;
+    let is_depthwise = shape.groups > 1 && shape.groups == shape.c;
     // Only if tiling supports the filter is its number of taps small.
-    supports_tiling(problem)
+    supports_grouped_tiling(problem)
         && enough
-        && supports_mma(problem, shape.r * shape.s.next_multiple_of(step.columns))
+        && !is_depthwise
+        && supports_mma(
+            problem,
+            groups.c,
+            shape.r * shape.s.next_multiple_of(step.columns),
+        )
 }

@@ -76,7 +76,7 @@ impl Blocking {
     /// Packed values of a filter for one input channel: taps, or Winograd points.
     fn taps(&self, problem: &ConvProblem) -> u32 {
         match self.filter {
-            Filter::Taps => problem.shape.r * problem.shape.s,
+            Filter::Taps | Filter::MergedGroups { .. } => problem.shape.r * problem.shape.s,
             Filter::Winograd(winograd) => winograd.points() * winograd.points(),
         }
     }
@@ -123,7 +123,7 @@ impl Blocking {
         let shape = &problem.shape;
         let dim = |axis, count, step| LayoutDim { axis, count, step };
         let [r, s] = match self.filter {
-            Filter::Taps => [shape.r, shape.s],
+            Filter::Taps | Filter::MergedGroups { .. } => [shape.r, shape.s],
             Filter::Winograd(winograd) => [winograd.points(); 2],
         };
         let m_tiles = shape.n.div_ceil(self.tn()) * self.m_tiles * self.warps_m;
@@ -257,7 +257,7 @@ impl GemmContext {
             checks_each_c: !shape.c.is_multiple_of(2),
             stages: blocking.stages,
             prefetched_chunks: match blocking.filter {
-                Filter::Taps => blocking.stages,
+                Filter::Taps | Filter::MergedGroups { .. } => blocking.stages,
                 // A filter has 16 or 36 points instead of 9 taps: the first chunk would wait for the weights of all stages.
                 Filter::Winograd(_) => 1,
             },
@@ -355,14 +355,13 @@ pub(super) fn device_parts(precision: Precision, clusters: bool) -> &'static [De
     if clusters { all } else { &all[1..] }
 }
 
-/// Whether a convolution with `taps` packed values per filter can be computed with the precision that it requires. In fp32 the
+/// Whether a convolution with `taps` packed values per filter, for `c` input channels of a matrix product, can be computed with the precision that it requires. In fp32 the
 /// errors of single outputs are a few times those of a plain sum. In the other precisions the bound is a few times the mean
 /// error, and only the norm over many outputs stays below it reliably. Hence the minimum of 256 outputs.
-pub(super) fn supports_mma(problem: &ConvProblem, taps: u32) -> bool {
+pub(super) fn supports_mma(problem: &ConvProblem, c: u32, taps: u32) -> bool {
     let shape = &problem.shape;
     // The number of weights, padded to complete tiles, must fit an `int`.
-    let weights =
-        (u64::from(shape.n) + 4096) * (u64::from(shape.c) + u64::from(MMA_K)) * u64::from(taps);
+    let weights = (u64::from(shape.n) + 4096) * (u64::from(c) + u64::from(MMA_K)) * u64::from(taps);
     shape.n >= 8 && shape.output_len() >= 256 && weights <= MAX_ELEMENTS
 }
 

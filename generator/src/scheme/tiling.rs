@@ -97,6 +97,9 @@ pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
 pub(super) struct BlockOutput {
     /// Output rows, columns and channels of a block.
     pub(super) tile: [u32; 3],
+    /// Output channels of a group, all of them if there is one group; the last group may have fewer. Tiles of output channels do not
+    /// cross the end of a group.
+    pub(super) group_n: u32,
     /// Threads of a block.
     pub(super) threads: u32,
     /// Blocks of a cluster, which split the input channels.
@@ -128,7 +131,13 @@ pub(super) struct BlockOutputContext {
     /// Output vectors that each block of a cluster reduces and stores.
     rank_outputs: u32,
     n: u32,
+    /// Whether a tile may have channels after the end of its group, or of the output.
     checks_n: bool,
+    /// There are several groups. Output channels of a group, tiles of them, and whether the last group has fewer.
+    grouped: bool,
+    group_n: u32,
+    tiles_n: u32,
+    checks_group_n: bool,
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
@@ -149,13 +158,16 @@ pub(super) fn vector_type(len: u32) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// Whether the tiled schemes can compute a problem: one group, sums in a fixed order. The limits keep tile sizes far from
-/// overflow.
+/// Whether the tiled schemes can compute a problem: one group, sums in a fixed order.
 pub(super) fn supports_tiling(problem: &ConvProblem) -> bool {
+    problem.shape.groups == 1 && supports_grouped_tiling(problem)
+}
+
+/// The same for a scheme that supports groups. The limits keep tile sizes far from overflow.
+pub(super) fn supports_grouped_tiling(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
     problem.reduce == Reduce::Ordered
-        && shape.groups == 1
         && u64::from(shape.r) * u64::from(shape.s) <= 128
         && shape.c <= 1 << 16
         && reach(shape.r, shape.dilation[0]).max(reach(shape.s, shape.dilation[1])) <= 1 << 10
@@ -360,12 +372,17 @@ impl BlockOutput {
         [problem.shape.out_h().div_ceil(th) * tiles_w, tiles_w]
     }
 
+    /// Tiles of the output channels of a group.
+    fn tiles_n(&self) -> u32 {
+        self.group_n.div_ceil(self.tile[2])
+    }
+
     /// Blocks of the grid: tiles of all images, tiles of the output channels, blocks of a cluster.
     pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
         let [tiles, _] = self.tiles(problem);
         [
             tiles * problem.shape.batch,
-            problem.shape.n.div_ceil(self.tile[2]),
+            problem.shape.n.div_ceil(self.group_n) * self.tiles_n(),
             self.cluster,
         ]
     }
@@ -386,8 +403,12 @@ impl BlockOutput {
         if !out_w.is_multiple_of(tw) {
             outside.push("column >= OUT_W".to_owned());
         }
-        if !shape.n.is_multiple_of(tn) {
-            outside.push(format!("n0 + n >= {}", shape.n));
+        let checks_n = !shape.n.is_multiple_of(self.group_n) || !self.group_n.is_multiple_of(tn);
+        let groups = shape.n.div_ceil(self.group_n);
+        match (checks_n, groups) {
+            (false, _) => {}
+            (true, 1) => outside.push(format!("n0 + n >= {}", shape.n)),
+            (true, _) => outside.push("n0 + n >= end_n".to_owned()),
         }
         BlockOutputContext {
             out_h,
@@ -405,7 +426,11 @@ impl BlockOutput {
             exchange_barrier_at: self.shared_floats(problem, staged) - 4,
             rank_outputs: self.rank_outputs(y_vector),
             n: shape.n,
-            checks_n: !shape.n.is_multiple_of(tn),
+            checks_n,
+            grouped: groups > 1,
+            group_n: self.group_n,
+            tiles_n: self.tiles_n(),
+            checks_group_n: !shape.n.is_multiple_of(self.group_n),
             y_vector,
             y_type,
             y_elements,

@@ -159,7 +159,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
         && writes
         && supports_tiling(problem)
         && shape.c >= MMA_K
-        && supports_mma(problem, shape.r * shape.s)
+        && supports_mma(problem, shape.c, shape.r * shape.s)
 }
 
 /// Whether the input is fp16 NHWC.

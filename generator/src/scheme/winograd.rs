@@ -299,6 +299,7 @@ impl WinogradGeometry {
             + 2 * blocking.warps;
         let sums = BlockOutput {
             tile: [th, tw, blocking.tn()],
+            group_n: problem.shape.n,
             threads: blocking.threads(),
             cluster,
             k_splits: (points - 1) * warps_k,
@@ -498,6 +499,7 @@ impl TileGroup {
         let max_warps_k = (MAX_WARPS / output_warps).clamp(1, 4);
         let sums = BlockOutput {
             tile: [self.th, self.tw, MMA_M * self.m_tiles * self.warps_m],
+            group_n: problem.shape.n,
             threads: 32 * output_warps,
             cluster: self.cluster,
             k_splits: 1,
@@ -691,7 +693,7 @@ fn supported_variants(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
         .into_iter()
         .filter(move |&winograd| {
             let taps = winograd.points() * winograd.points();
-            fits && supports_mma(&problem, taps)
+            fits && supports_mma(&problem, problem.shape.c, taps)
                 && error(winograd, precision) <= problem.tolerance()
         })
 }

@@ -203,6 +203,8 @@ pub fn layers() -> LayerSet {
         }),
         dilation: [1, 2],
         groups: 2,
+        scheme: Some("direct".to_owned()),
+        tile: Some(vec![32, 1, 1, 1]),
         bias: true,
         activation: Activation::Clip {
             min: ActivationParameter::new(0.0),
@@ -297,7 +299,7 @@ pub fn layers() -> LayerSet {
             layer(
                 "wgmma",
                 TensorShape { batch: 3, ..gemm_x },
-                by("wgmma", &[4, 8, 32, 1, 1, 2, 1, 2, 2]),
+                by("wgmma", &[4, 8, 32, 1, 1, 2, 1, 2, 2, 1]),
                 Some(Prologue {
                     activation: Activation::Sigmoid,
                 }),
@@ -366,6 +368,20 @@ pub fn layers() -> LayerSet {
                 gemm(Precision::Bf16, cluster),
                 None,
                 false,
+            ),
+            // Merged groups of two, of eight input and twelve output channels; the last one has one group.
+            layer(
+                "gemm.groups",
+                TensorShape::new(2, 20, 6, 8),
+                ConvOptions {
+                    groups: 5,
+                    n: 30,
+                    ..gemm(Precision::Fp32, [2, 8, 1, 1, 2, 3, 1, 1, 1])
+                },
+                Some(Prologue {
+                    activation: Activation::Sigmoid,
+                }),
+                true,
             ),
             layer(
                 "cp_chain",

@@ -352,7 +352,7 @@ fn invalid_command_lines_are_reported(built: &Built) {
 
 fn layer_sets_check_themselves(built: &Built) {
     let text = succeed(built.program("some-layers").args(["--runs", "1"]));
-    assert_eq!(text.matches("ok  ").count(), 20, "{text}");
+    assert_eq!(text.matches("ok  ").count(), 21, "{text}");
     let (code, _) = outcome(built.program("some-layers").arg("--bogus"));
     assert_eq!(code, Some(2));
 }

@@ -12,6 +12,7 @@ struct Layout {
     unsigned points;         // along each axis of F(m x m, 3 x 3); 0 for taps
     int g[6][3];             // G of that F, over `denominator`
     int denominator;
+    unsigned merged, group_n;  // groups of a merged one, output channels of a group; 1 if none are merged
     unsigned run, terms;     // of fp16 weights; `run` is 0 for other formats
     unsigned bf16;
     unsigned dim_count;
@@ -37,6 +38,8 @@ static __device__ float value_at(const float* weight, const float* dequant_scale
     for (unsigned d = layout.dim_count; d-- > 0; index /= dims[d].count) {
         at[dims[d].axis] += index % dims[d].count * dims[d].step;
     }
+    // Input channels of preceding groups wrap around to huge indices.
+    at[1] -= at[0] / layout.group_n % layout.merged * layout.source[1];
     for (int axis = 0; axis < 4; ++axis) {
         const unsigned size = axis < 2 || layout.points == 0 ? layout.source[axis] : layout.points;
         if (at[axis] >= size) return 0.0f;

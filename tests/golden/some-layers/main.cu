@@ -11,7 +11,7 @@
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4.h"
 #include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1.h"
-#include "some_layers/conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2.h"
+#include "some_layers/conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1.h"
 #include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64.h"
@@ -19,6 +19,7 @@
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1.h"
+#include "some_layers/conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gemm_h2w8m1wm1wp2wk3cl1cg1s1.h"
 #include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1.h"
 #include "some_layers/cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t192xk2rp1mm16.h"
 #include "some_layers/cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4.h"
@@ -148,12 +149,12 @@ constexpr Layer layers[] = {
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_launch},
     {"wgmma", 3, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, reference_sigmoid, true, true,
      reference_relu, 1e-6,
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_packed_floats(),
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_workspace_bytes(),
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_pack,
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_packed_floats(),
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_workspace_bytes(),
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_pack,
      [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
          void* workspace, cudaStream_t stream) {
-         return some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_launch(
+         return some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
     {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, false, nullptr, true, false,
@@ -198,6 +199,16 @@ constexpr Layer layers[] = {
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_launch},
+    {"gemm.groups", 2, 20, 6, 8, 30, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 5, 0, false, true, reference_sigmoid, true,
+     true, nullptr, 1e-6,
+     some_layers::conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gemm_h2w8m1wm1wp2wk3cl1cg1s1_packed_floats(),
+     some_layers::conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gemm_h2w8m1wm1wp2wk3cl1cg1s1_workspace_bytes(),
+     some_layers::conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gemm_h2w8m1wm1wp2wk3cl1cg1s1_pack,
+     [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
+         void* workspace, cudaStream_t stream) {
+         return some_layers::conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gemm_h2w8m1wm1wp2wk3cl1cg1s1_launch(
+             x, packed, bias, residual, y, workspace, stream);
+     }},
     {"cp_chain", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 6, false, true, reference_tanh, true, true,
      reference_relu, 2e-6,
      some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_packed_floats(),

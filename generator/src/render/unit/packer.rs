@@ -191,6 +191,18 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
             }
         };
         let size = sizes[axis.index()];
+        let index = match (axis, layout.filter, &indices[Axis::O.index()]) {
+            (Axis::I, Filter::MergedGroups { merged, n }, Some(o)) => {
+                body.push(format!(
+                    "{indent}// within the group; huge for channels of preceding groups"
+                ));
+                body.push(format!(
+                    "{indent}const std::size_t group_i = {index} - {o} / {n} % {merged} * {size};"
+                ));
+                "group_i".to_owned()
+            }
+            _ => index,
+        };
         if last[axis.index()] >= u64::from(size) {
             inside.push(format!("{index} < {size}"));
         }

@@ -2,6 +2,7 @@
 
 use super::ImplicitGemmTile;
 use super::k_step::{KStep, chunks};
+use super::merged_groups::MergedGroups;
 use super::registers::RegisterModel;
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::ConvProblem;
@@ -19,6 +20,7 @@ pub(super) const MAX_SUMS: u32 = 32;
 /// A tile and the sizes that follow from it for a problem.
 pub(super) struct ImplicitGemmGeometry {
     pub(super) tile: ImplicitGemmTile,
+    pub(super) groups: MergedGroups,
     pub(super) p_tiles: u32,
     pub(super) chunks: u32,
     pub(super) rows: u32,
@@ -62,7 +64,8 @@ impl ImplicitGemmGeometry {
         let shape = &problem.shape;
         let pixel_tiles = (th * tw).div_ceil(MMA_N);
         let step = KStep::for_shape(shape);
-        let chunks = chunks(shape.c.div_ceil(step.channels), cluster, chunk_groups)?;
+        let groups = MergedGroups::for_shape(shape);
+        let chunks = chunks(groups.c.div_ceil(step.channels), cluster, chunk_groups)?;
         let counts = step.counts(chunk_groups, shape);
         if !pixel_tiles.is_multiple_of(warps_p) || split_steps_over_warps(counts, warps_k).is_none()
         {
@@ -92,6 +95,7 @@ impl ImplicitGemmGeometry {
         let tn = MMA_M * m_tiles * warps_m;
         let sums = BlockOutput {
             tile: [th, tw, tn],
+            group_n: groups.n,
             threads,
             cluster,
             k_splits: warps_k,
@@ -125,6 +129,7 @@ impl ImplicitGemmGeometry {
         let fits = loaded <= 64 && shared_floats <= gpu.shared_per_block / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile,
+            groups,
             p_tiles,
             chunks,
             rows,

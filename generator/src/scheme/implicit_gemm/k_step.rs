@@ -18,7 +18,7 @@ impl KStep {
     pub(super) const FEW_CHANNELS: RangeInclusive<u32> = 2..=4;
 
     pub(super) fn for_shape(shape: &ConvShape) -> Self {
-        let columns = if Self::FEW_CHANNELS.contains(&shape.c) {
+        let columns = if shape.groups == 1 && Self::FEW_CHANNELS.contains(&shape.c) {
             4
         } else {
             1

@@ -9,11 +9,18 @@ use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, device_parts};
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{KernelBlueprint, context};
 use serde::Serialize;
-use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 
 #[derive(Serialize)]
 struct ImplicitGemmContext {
+    /// Input channels: of a merged group, and of all; the last merged group may have fewer than the others. The end of the channels that
+    /// a block reads.
     c: u32,
+    all_c: u32,
+    checks_group_c: bool,
+    end_c: &'static str,
+    /// Groups of a merged one.
+    merged: u32,
     h: u32,
     w: u32,
     /// A K step covers four columns with one channel quad each ([`KStep`]).
@@ -88,41 +95,46 @@ struct ImplicitGemmContext {
 
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each in the fragment order of the tensor cores' lanes, in 16-bit
 /// numbers. The weights that a block stages for a chunk are contiguous. With few channels `[O/TN][TN/16][R][S/4]`; the K side of
-/// each matrix is then one channel quad of four filter columns.
+/// each matrix is then one channel quad of four filter columns. With several (merged) groups each has such a block.
 pub(super) fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tn = sizes.tn();
     let step = KStep::for_shape(shape);
     let [chunk_groups, rows, columns] = sizes.counts(problem);
+    let groups = sizes.groups;
+    let group_dims = match shape.n.div_ceil(groups.n) {
+        1 => vec![],
+        count => vec![dim(Axis::O, count, groups.n)],
+    };
     // Elements of a K step along K, one for each of four lanes: channel quads, or filter columns if there are few channels.
     let elements = match step.columns {
         1 => dim(Axis::I, 4, 4),
         columns => dim(Axis::S, columns, 1),
     };
+    let dims = [
+        dim(Axis::O, groups.n.div_ceil(tn), tn),
+        dim(
+            Axis::I,
+            sizes.chunks * sizes.tile.cluster,
+            sizes.tile.chunk_groups * step.channels,
+        ),
+        dim(Axis::O, sizes.tile.m_tiles * sizes.tile.warps_m, MMA_M),
+        dim(Axis::I, chunk_groups, step.channels),
+        dim(Axis::R, rows, 1),
+        dim(Axis::S, columns, step.columns),
+        // A lane has a row and a channel quad. Its four registers: the first two channels of the row and of the row eight
+        // rows further, then the other two channels of both rows.
+        dim(Axis::O, 8, 1),
+        elements,
+        dim(Axis::I, 2, 2),
+        dim(Axis::O, 2, 8),
+        dim(Axis::I, 2, 1),
+    ];
     WeightLayout {
         source: problem.shape.weight(),
-        dims: vec![
-            dim(Axis::O, shape.n.div_ceil(tn), tn),
-            dim(
-                Axis::I,
-                sizes.chunks * sizes.tile.cluster,
-                sizes.tile.chunk_groups * step.channels,
-            ),
-            dim(Axis::O, sizes.tile.m_tiles * sizes.tile.warps_m, MMA_M),
-            dim(Axis::I, chunk_groups, step.channels),
-            dim(Axis::R, rows, 1),
-            dim(Axis::S, columns, step.columns),
-            // A lane has a row and a channel quad. Its four registers: the first two channels of the row and of the row eight
-            // rows further, then the other two channels of both rows.
-            dim(Axis::O, 8, 1),
-            elements,
-            dim(Axis::I, 2, 2),
-            dim(Axis::O, 2, 8),
-            dim(Axis::I, 2, 1),
-        ]
-        .into(),
-        filter: Filter::Taps,
+        dims: group_dims.into_iter().chain(dims).collect(),
+        filter: groups.filter(),
         transform: match problem.precision {
             Precision::Bf16 => Transform::Bf16,
             _ => Transform::Fp16 {
@@ -162,9 +174,15 @@ pub(super) fn kernel(
         warps: sizes.tile.warps_k,
         split_terms: sizes.split_terms,
     };
+    let groups = sizes.groups;
+    let checks_group_c = !shape.c.is_multiple_of(groups.c);
     let bf16 = problem.precision == Precision::Bf16;
     let context = context(&ImplicitGemmContext {
-        c: shape.c,
+        c: groups.c,
+        all_c: shape.c,
+        checks_group_c,
+        end_c: if checks_group_c { "channels" } else { "C" },
+        merged: groups.merged,
         h: shape.h,
         w: shape.w,
         few_channels: step.columns > 1,
@@ -196,8 +214,8 @@ pub(super) fn kernel(
         positions: sizes.rows * sizes.row_len / sizes.x_vector,
         all_items,
         checks_items: sizes.items * threads != all_items,
-        checks_c: step.columns == 1 && all_chunks * 4 * quads != shape.c,
-        checks_each_c: !shape.c.is_multiple_of(4),
+        checks_c: step.columns == 1 && (checks_group_c || all_chunks * 4 * quads != groups.c),
+        checks_each_c: !groups.c.is_multiple_of(4) || !shape.c.is_multiple_of(4),
         checks_pixel: !pixels.is_multiple_of(MMA_N),
         stages: sizes.tile.stages,
         refills_stages: sizes.tile.cluster > 1 || sizes.chunks > sizes.tile.stages,

@@ -2,6 +2,7 @@
 
 use super::geometry::{ImplicitGemmGeometry, MAX_SUMS};
 use super::k_step::{KStep, chunks};
+use super::merged_groups::MergedGroups;
 use super::work::StepWork;
 use super::{ImplicitGemmTile, supports_problem};
 use crate::cost::{TiledTotals, TiledWork};
@@ -33,7 +34,7 @@ impl TileGroup {
         }
         let shape = &problem.shape;
         let split_terms = split_terms(problem.precision);
-        let channel_tiles = channel_tiles(shape.n, 5 - split_terms);
+        let channel_tiles = channel_tiles(MergedGroups::for_shape(shape).n, 5 - split_terms);
         let mut found = Vec::new();
         for (th, tw) in tile_shapes(shape.out_h(), shape.out_w(), 512 / split_terms) {
             let pixel_tiles = (th * tw).div_ceil(MMA_N);
@@ -84,8 +85,9 @@ impl TileGroup {
     pub(super) fn totals(self, problem: &ConvProblem, dram_bytes: f64) -> TiledTotals {
         let shape = &problem.shape;
         let step = KStep::for_shape(shape);
+        let merged = MergedGroups::for_shape(shape);
         let [groups, filter_rows, filter_columns] = step.counts(
-            shape.c.div_ceil(step.channels).div_ceil(self.cluster),
+            merged.c.div_ceil(step.channels).div_ceil(self.cluster),
             shape,
         );
         let steps = groups * filter_rows * filter_columns;
@@ -107,6 +109,7 @@ impl TileGroup {
         let traffic = InputTraffic::new(problem, [self.th, self.tw], groups * step.channels, 0.0);
         let sums = BlockOutput {
             tile: [self.th, self.tw, tn],
+            group_n: merged.n,
             threads: 32 * self.warps_m * self.warps_p,
             cluster: self.cluster,
             k_splits: 1,
@@ -162,7 +165,9 @@ impl Split {
     /// The splits for each cluster size, from 1.
     pub(super) fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Vec<Self>> {
         let step = KStep::for_shape(&problem.shape);
-        let all_groups = problem.shape.c.div_ceil(step.channels);
+        let all_groups = MergedGroups::for_shape(&problem.shape)
+            .c
+            .div_ceil(step.channels);
         let of_cluster = |cluster| {
             let mut found = Vec::new();
             for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {

@@ -79,6 +79,7 @@ impl TuckerFusedGeometry {
         let threads = 32 * tile.warps;
         let output = BlockOutput {
             tile: [tile.th, tile.tw, factors.last.rows],
+            group_n: problem.core.n,
             threads,
             cluster: tile.cluster,
             k_splits: factors.last.warps_k,
