@@ -54,6 +54,7 @@ pub use choose::{Choice, ChosenBy, Planner};
 #[cfg(feature = "compress")]
 pub(crate) use correction::Correction;
 pub use error::PlanError;
+#[cfg(feature = "compress")]
 pub(crate) use factor_order::horizontal_first;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;

@@ -175,7 +175,8 @@ fn by_brute_force(
     }
 }
 
-fn agree_with_brute_force(cases: std::ops::Range<u64>) {
+/// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
+fn agree_with_brute_force(cases: std::ops::Range<u64>, cp_every: u64) -> usize {
     let (mut fused, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0);
     for case in cases {
         let mut random = Random(case);
@@ -195,7 +196,7 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
             Form::Dense => 0.0,
         };
         // With CP ranks there are more forms, so fewer of each kind.
-        let has_cp = case % 3 == 0;
+        let has_cp = case % cp_every == 0;
         let mut decompositions = Decomposition::DEFAULT.to_vec();
         decompositions.extend(has_cp.then_some(Decomposition::Cp));
         let scope = Scope {
@@ -236,12 +237,13 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
     println!(
         "{fused} fused, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
     );
-    assert!(fused > 0 && grouped > 0 && decomposed > 0 && with_cp > 0);
+    assert!(fused > 0 && grouped > 0 && decomposed > 0);
+    with_cp
 }
 
 #[test]
 fn forms_are_those_of_all_planned_assignments() {
-    agree_with_brute_force(0..30);
+    agree_with_brute_force(0..30, 15);
 }
 
 /// The network with another batch.
@@ -346,6 +348,7 @@ mod deep {
     #[test]
     #[ignore = "deep tier: many plans"]
     fn forms_of_a_thousand_networks_are_those_of_all_planned_assignments() {
-        super::agree_with_brute_force(0..1000);
+        let with_cp = super::agree_with_brute_force(0..1000, 3);
+        assert!(with_cp > 0);
     }
 }
