@@ -29,11 +29,13 @@ pub mod __embedded {
 /// | `pointwise C,N,H,W` | the same with a 1x1 filter |
 /// | `depthwise C,H,W` | one filter for each channel |
 /// | `tucker C,N,H,W, ranks = [D1, D2]` | 1x1 to D1 channels, the filter to D2, 1x1 to N, in one to three launches, whatever is fastest |
-/// | `"net.yaml", layer = "name"` | a convolution of a config with the ops fused with it |
+/// | `low_rank C,N,H,W, rank = R` | 1x1 to `rank` channels, 1x1 to N; with H = W = 1 the two linear layers of a linear layer with a rank |
+/// | `"net.yaml", layer = "name"` | a convolution or linear layer of a config with the ops fused with it |
 ///
 /// <!-- end -->
 ///
-/// The type is [`Kernel<Tucker>`](Tucker) for `tucker` and layers of configs with `ranks`, else [`Kernel<Conv>`](Conv). A call with a config
+/// The type is [`Kernel<Tucker>`](Tucker) for `tucker` and layers of configs with `ranks`,
+/// [`Kernel<LowRank>`](LowRank) for `low_rank` and layers of configs with `rank`, else [`Kernel<Conv>`](Conv). A call with a config
 /// takes `gpu`, `arch`, `tiles` and `table` only.
 ///
 /// <!-- table: keys-of-calls -->
@@ -41,6 +43,7 @@ pub mod __embedded {
 /// | key | op | value | default | meaning |
 /// |---|---|---|---|---|
 /// | `ranks` | `tucker` | `[D1, D2]` | required | Tucker ranks |
+/// | `rank` | `low_rank` | `R` | required | channels between the two factors, at most C and N |
 /// | `gpu` | all | a name, or a list of names | that of the config, else one for each architecture | GPUs to plan for |
 /// | `arch` | all | `sm_90`, or a list of such names | that of `gpu`, else `TDC_ARCH`, else `[sm_80, sm_90]` | architectures to compile for |
 /// | `tiles` | all | `tuned`, `model` or `paper` | that of the config, else `tuned` | how scheme and tile are chosen: `tuned`, by measured times if the tuning table has the problem, else by the cost model; `model`, by the cost model; `paper`, by the TDC paper's equations |
@@ -55,9 +58,9 @@ pub mod __embedded {
 /// | `activation` | all | an activation function such as `relu` or `{clip: [0, 6]}` | `none` | applied last |
 /// | `residual` | all | `true` or `false` | `false` | whether a tensor of the output's shape is added before the activation function |
 /// | `prologue` | all | `true`, or `{activation: relu}` with any activation function | none | scale and shift of the input per channel, then the activation function |
-/// | `scheme` | all | a name | the planner's choice | the scheme that computes it |
-/// | `tile` | all | mapping of names to numbers, or a list of the numbers | the planner's choice | the scheme's tile; requires `scheme` |
-/// | `reduce` | all | `ordered` or `atomic` | `ordered` | `ordered`: deterministic; `atomic`: float atomics as in the published TDC kernels, only with `tdc` and `tdc_rows` |
+/// | `scheme` | `conv`, `pointwise`, `depthwise`, `tucker` | a name | the planner's choice | the scheme that computes it |
+/// | `tile` | `conv`, `pointwise`, `depthwise`, `tucker` | mapping of names to numbers, or a list of the numbers | the planner's choice | the scheme's tile; requires `scheme` |
+/// | `reduce` | `conv`, `pointwise`, `depthwise`, `tucker` | `ordered` or `atomic` | `ordered` | `ordered`: deterministic; `atomic`: float atomics as in the published TDC kernels, only with `tdc` and `tdc_rows` |
 /// | `precision` | all | `fp32`, `tf32`, `fp16` or `bf16` | `fp32` | how products may be rounded; with ranks, those of all factors |
 /// | `tolerance` | all | number from 1e-6 to 0.1, such as 5e-6 | none | relative error to allow beyond that of `precision`; with ranks, for each factor |
 ///
@@ -95,7 +98,7 @@ macro_rules! kernel {
     };
 }
 
-/// Modules with a constant for each convolution of a config. Constants have the layers' names in upper case:
+/// Modules with a constant for each convolution and linear layer of a config. Constants have the layers' names in upper case:
 /// `layer1.0.conv1` is `LAYER1_0_CONV1`.
 ///
 /// The path may be followed by the keys `gpu`, `arch`, `tiles` and `table` of [`kernel!`].

@@ -9,14 +9,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tdc::{ActivationParameter, Checksum, Conv, ConvShape, FusedOps, Padding, Tucker};
+use tdc::{ActivationParameter, Checksum, Conv, ConvShape, FusedOps, LowRank, Padding, Tucker};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
 use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ConvProblem, Epilogue, FusedTucker, LayerSpec, Layout, Precision, Problem,
-    Prologue, TilePolicy, Tolerance,
+    Prologue, TilePolicy, Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
@@ -113,6 +113,39 @@ fn tucker(scheme: &str) -> LayerSpec {
     by(layer, scheme, None)
 }
 
+/// A low-rank layer with two convolutions, with the prologue or without it.
+fn low_rank(has_prologue: bool) -> LayerSpec {
+    let mut layer = plain(ConvShape {
+        batch: 2,
+        stride: [2, 3],
+        padding: Padding {
+            top: 1,
+            left: 0,
+            bottom: 2,
+            right: 1,
+        },
+        ..ConvShape::new(13, 11, 9, 7, 1, 1)
+    });
+    layer.problem.prologue = has_prologue.then_some(Prologue {
+        activation: Activation::None,
+    });
+    layer.problem.epilogue = ALL;
+    layer.rank = Some(5);
+    layer
+}
+
+/// A low-rank layer with two linear layers.
+fn linear_low_rank() -> LayerSpec {
+    let mut layer = plain(ConvShape {
+        batch: 3,
+        ..ConvShape::new(131, 17, 1, 1, 1, 1)
+    });
+    layer.problem.epilogue.bias = true;
+    layer.problem.epilogue.activation = LEAKY_RELU;
+    layer.rank = Some(7);
+    layer
+}
+
 /// The program's expected output for a kernel, from the generator's plan; `images` are the architecture and
 /// the index of the plan of each image, the last one PTX.
 fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
@@ -122,6 +155,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
     line(match plan.op {
         KernelOp::Conv(op) => format!("  op {op:?}"),
         KernelOp::Tucker(op) => format!("  op {op:?}"),
+        KernelOp::LowRank(op) => format!("  op {op:?}"),
     });
     for variant in &plan.variants {
         line(format!(
@@ -265,6 +299,13 @@ fn a_program_embeds_the_generated_kernels() {
     reduced.ranks = Some([3, 4]);
     let mut block = same(7, 7, 5, 4);
     block.problem.epilogue = ALL;
+    let mut low = plain(ConvShape::new(7, 9, 5, 4, 1, 1));
+    low.rank = Some(3);
+    let mut head = plain(ConvShape::new(9, 13, 1, 1, 1, 1));
+    head.problem.epilogue.bias = true;
+    let mut features = plain(ConvShape::new(13, 10, 1, 1, 1, 1));
+    features.problem.epilogue.bias = true;
+    features.rank = Some(2);
 
     let plan = |layer: &LayerSpec| planned(layer, &["h200"]);
     let a100 = |layer: &LayerSpec| planned_by(layer, &["a100"], TilePolicy::Model);
@@ -289,6 +330,8 @@ fn a_program_embeds_the_generated_kernels() {
         expected_report("one_launch", &plan(&tucker("tucker_fused")), &h200),
         expected_report("separate", &plan(&tucker("direct")), &h200),
         expected_report("symmetric", &plan(&symmetric), &h200),
+        expected_report("low_rank", &plan(&low_rank(true)), &h200),
+        expected_report("linear_low_rank", &plan(&linear_low_rank()), &h200),
         expected_report("tf32", &plan(&rounded(Precision::Tf32)), &h200),
         expected_report("bf16", &plan(&rounded(Precision::Bf16)), &h200),
         expected_report("winograd", &plan(&tolerant), &h200),
@@ -305,6 +348,9 @@ fn a_program_embeds_the_generated_kernels() {
         ),
         expected_report("network::TUCKER", &a100(&reduced), &[(80, 0), (80, 0)]),
         expected_report("network::BLOCK_CONV", &a100(&block), &[(80, 0), (80, 0)]),
+        expected_report("network::LOW", &a100(&low), &[(80, 0), (80, 0)]),
+        expected_report("network::HEAD", &a100(&head), &[(80, 0), (80, 0)]),
+        expected_report("network::FEATURES", &a100(&features), &[(80, 0), (80, 0)]),
         expected_report("of_network", &a100(&block), &[(80, 0), (80, 0)]),
     ];
     let expected = with_sorted_symbols(&expected.concat());
@@ -336,6 +382,25 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
         let factors: Vec<_> = FactorRole::TUCKER.into_iter().zip(factors).collect();
         unit.problem = Problem::Tucker(FusedTucker::new(&factors).unwrap().whole);
     }
+    if layer.rank.is_some() {
+        // Two 1x1 convolutions are a Tucker layer without its first factor.
+        let problems = plan.units.iter().map(|unit| unit.problem.clone());
+        let [first, last] = &problems.collect::<Vec<_>>()[..] else {
+            panic!("{} units", plan.units.len());
+        };
+        let mut core = layer.problem.shape;
+        core.n = first.y().c;
+        assert_eq!((last.x().c, last.y().c), (core.n, layer.problem.shape.n));
+        unit.problem = Problem::Tucker(TuckerProblem {
+            core,
+            first: None,
+            n: layer.problem.shape.n,
+            prologue: None,
+            epilogue: layer.problem.epilogue,
+            next: None,
+            precision: layer.problem.precision,
+        });
+    }
     unit.unit.name = format!("{}_in_{}", unit.unit.name, plan.units.len()).into();
     unit
 }
@@ -343,10 +408,18 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
 /// The source and launches that programs embed, run on the CPU emulation.
 #[test]
 fn multi_launch_kernels_compute_their_layers() {
-    let layers = [odd(), tucker("tucker_fused"), tucker("direct")];
+    let layers = [
+        odd(),
+        tucker("tucker_fused"),
+        tucker("direct"),
+        low_rank(false),
+        linear_low_rank(),
+    ];
     let plans = layers.each_ref().map(|layer| planned(layer, &["h200"]));
     let launches = plans.each_ref().map(|plan| plan.variants[0].units.len());
-    assert_eq!(launches, [1, 1, 3]);
+    assert_eq!(launches, [1, 1, 3, 2, 2]);
+    let linear = &plans[4].variants[0].units;
+    assert!(linear.iter().all(|unit| unit.scheme == "linear"));
     let units = layers.iter().zip(&plans);
     let units: Vec<_> = units
         .map(|(layer, plan)| as_unit(layer, &plan.variants[0]))
@@ -387,6 +460,13 @@ fn ops_describe_their_fusions() {
         fused,
     };
     assert_eq!(KernelOp::of(&layer), KernelOp::Tucker(op));
+    let layer = low_rank(true);
+    let op = LowRank {
+        shape: layer.problem.shape,
+        rank: 5,
+        fused,
+    };
+    assert_eq!(KernelOp::of(&layer), KernelOp::LowRank(op));
 }
 
 mod deep {

@@ -31,6 +31,7 @@ use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
 use clock::Clock;
+use eligible::is_requested;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
@@ -151,7 +152,7 @@ pub enum CompressError {
 }
 
 impl<'a> Compression<'a> {
-    /// For a network on a GPU. Ranks of the network are removed, unless `keep_ranks`.
+    /// For a network on a GPU, [without its ranks](without_ranks).
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
@@ -180,15 +181,10 @@ impl<'a> Compression<'a> {
     ) -> Result<Self, Vec<PlanError>> {
         assert!((1..=MAX_TARGETS).contains(&targets.len()));
         let network = targets[0].0;
-        let ops = || (0..network.ops.len()).map(OpId);
-        let without_ranks = |network: &Network| {
-            let removed = ops().filter(|&op| !keep_ranks && has_ranks(network, op));
-            with_forms(network, removed.map(|op| (op, Form::Dense)))
-        };
-        let network = without_ranks(network);
+        let network = without_ranks(network, keep_ranks);
         let mut forms = BTreeMap::new();
         let mut ineligible = Vec::new();
-        for op in ops() {
+        for op in (0..network.ops.len()).map(OpId) {
             match (form_of(&network, op), scope.forms(&network, op)) {
                 (Some(form), _) if form != Form::Dense => {
                     forms.insert(op, vec![form]);
@@ -214,7 +210,7 @@ impl<'a> Compression<'a> {
         let mut planned = Vec::new();
         let mut dense_ns = Vec::new();
         for &(network, gpu) in targets {
-            let network = without_ranks(network);
+            let network = without_ranks(network, keep_ranks);
             let clock = Clock::new(gpu);
             let mut planner = clock.planner();
             let structure = Structure::new(&network, &forms, &mut planner)?;
@@ -415,6 +411,15 @@ impl<'a> Compression<'a> {
     }
 }
 
+/// The network without ranks: with `keep_ranks` none are removed, otherwise all but those of layers whose scheme or layout the config
+/// requests, which may not fit other ranks.
+pub fn without_ranks(network: &Network, keep_ranks: bool) -> Network {
+    let ops = (0..network.ops.len()).map(OpId);
+    let removed =
+        ops.filter(|&op| !keep_ranks && has_ranks(network, op) && !is_requested(network, op));
+    with_forms(network, removed.map(|op| (op, Form::Dense)))
+}
+
 fn layer_times(targets: &mut [Target]) -> LayerTimes<'_> {
     LayerTimes::new(targets.iter_mut().map(|target| {
         let Target {
@@ -453,7 +458,7 @@ fn search_problem(targets: &[Target], losses: &Losses) -> search::Problem {
                     search::Kind::First(d1s.partition_point(|&d| d < d1))
                 }
                 (Form::Tucker(_), None) => search::Kind::NoFirst,
-                (Form::Dense | Form::LowRank(_), _) => search::Kind::Other,
+                (Form::Dense | Form::LowRank(_) | Form::Cp(_), _) => search::Kind::Other,
             },
             loss: loss_units(losses, layer.op, form),
             flops: problem.flops(form),

@@ -55,6 +55,8 @@ pub use choose::{Choice, ChosenBy, Planner};
 pub(crate) use correction::Correction;
 pub use error::PlanError;
 #[cfg(feature = "compress")]
+pub(crate) use factor_order::horizontal_first;
+#[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
 pub use graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{

@@ -233,6 +233,95 @@ fn kept_ranks_stay() {
     assert!(b.contains("ranks: [") && !b.contains("factors"), "{b}");
 }
 
+/// CP ranks where they are asked for, with the losses of the factors that `pack` makes.
+#[test]
+fn cp_ranks_are_chosen() {
+    let folder = folder();
+    let weights = [
+        "--criterion",
+        "weights",
+        "--flops-cut",
+        "0.2",
+        "--only",
+        "c",
+        "--step",
+        "24",
+    ];
+    let loss = |forms: &str, more: &[&str]| {
+        let command = [&weights[..], &["--forms", forms], more].concat();
+        let output = succeeds(&folder, &compress(&command));
+        numbers(&output, "chosen: ")[1]
+    };
+    let of_cp = loss("cp", &["-o", "cp.yaml"]);
+    let config = fs::read_to_string(folder.path().join("cp.yaml")).unwrap();
+    assert!(config.contains("cp_rank: "), "{config}");
+    assert!(!config.contains("ranks: ["), "{config}");
+    let pack = ["pack", "cp.yaml", "w.safetensors", "-o", "w.bin"];
+    let packed = succeeds(&folder, &pack);
+    let errors = packed.lines().filter(|line| line.contains("CP rank"));
+    let errors: Vec<f64> = errors
+        .map(|line| {
+            let (_, error) = line.split_once("relative error ").expect("an error");
+            let digits = error.split([',', ' ']).next().expect("a number");
+            digits.parse().expect("a number")
+        })
+        .collect();
+    assert_eq!(errors.len(), config.matches("cp_rank: ").count());
+    let squares: f64 = errors.iter().map(|error| error * error).sum();
+    assert!((squares - of_cp).abs() < 0.01 * of_cp, "{packed} {of_cp}");
+
+    // They are kept and weighed like other ranks; without `cp` they are ignored like others.
+    let output = succeeds(
+        &folder,
+        &[
+            "compress",
+            "cp.yaml",
+            "--weights",
+            "w.safetensors",
+            "--criterion",
+            "weights",
+            "--keep-ranks",
+            "--points",
+            "2",
+        ],
+    );
+    assert!(
+        (numbers(&output, "dense: ")[1] - of_cp).abs() < 1e-4,
+        "{output}"
+    );
+    let others = loss("tucker,rank", &[]);
+    let all = loss("tucker,rank,cp", &[]);
+    assert!(all <= others && all <= of_cp, "{all} {others} {of_cp}");
+    let cp_config = [
+        "compress",
+        "cp.yaml",
+        "--weights",
+        "w.safetensors",
+        "--flops-cut",
+        "0.5",
+    ];
+    succeeds(&folder, &[&cp_config[..], &["-o", "tucker.yaml"]].concat());
+    let config = fs::read_to_string(folder.path().join("tucker.yaml")).unwrap();
+    assert!(
+        !config.contains("cp_rank") && config.contains("ranks: ["),
+        "{config}"
+    );
+}
+
+/// A layer whose scheme the config requests stays as it is, with its ranks: other forms may not have that scheme.
+#[test]
+fn requested_schemes_keep_their_ranks() {
+    let folder = folder();
+    let requested = "ranks: [16, 40], scheme: tucker_fused";
+    let network = NETWORK.replace("ranks: [16, 40]", requested);
+    fs::write(folder.path().join("small.yaml"), network).unwrap();
+    let budget = ["--flops-cut", "0.4", "-o", "new.yaml"];
+    let output = succeeds(&folder, &compress(&budget));
+    let config = fs::read_to_string(folder.path().join("new.yaml")).unwrap();
+    assert!(config.contains(requested), "{config}");
+    assert!(numbers(&output, "dense: ")[1] > 0.0, "{output}");
+}
+
 /// Ranks for several GPUs and batches: the mean of the relative times keeps the budget, each and the worst are printed and reported.
 #[test]
 fn several_gpus_and_batches_count_alike() {
@@ -383,6 +472,13 @@ fn configs_are_compared() {
     let page = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
     assert!(page.contains("<th>odd</th><th>none</th>"), "{page}");
 
+    write(
+        "odd.yaml",
+        &NETWORK.replace("name: c, n: 48", "name: c, n: 48, cp_rank: 3"),
+    );
+    let output = succeeds(&folder, &compress(&command));
+    assert!(numbers(&output, "odd: ")[1] > own[1], "{output}");
+
     let errors = [
         (
             "name: d, n: 32",
@@ -393,11 +489,6 @@ fn configs_are_compared() {
             "name: d,",
             "name: e,",
             "its op `e` is not that of the network, `d`",
-        ),
-        (
-            "name: c, n: 48",
-            "name: c, n: 48, cp_rank: 3",
-            "`c` has a CP rank, whose loss is not",
         ),
     ];
     for (from, to, expected) in errors {

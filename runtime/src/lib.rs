@@ -35,7 +35,7 @@ pub use kernel::{
     Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,
 };
 pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
-pub use op::{Conv, FusedOps, Op, Tucker};
+pub use op::{Conv, FusedOps, LowRank, Op, Tucker};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Bindings, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};

@@ -21,9 +21,9 @@ pub struct FusedOps {
     pub activation: Activation,
 }
 
-/// An op of a [`Kernel`](crate::Kernel): [`Conv`] or [`Tucker`].
+/// An op of a [`Kernel`](crate::Kernel): [`Conv`], [`Tucker`] or [`LowRank`].
 pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'static {
-    /// The convolution from input to output; for a Tucker layer the dense convolution that its factors
+    /// The convolution from input to output; for a Tucker or low-rank layer the dense convolution that its factors
     /// approximate.
     fn shape(&self) -> &ConvShape;
     /// Ops fused with it.
@@ -32,7 +32,7 @@ pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'st
     fn flops(&self) -> u64;
 }
 
-/// A convolution. Input `batch x C x H x W` and output are dense NCHW.
+/// A convolution. Input `batch x C x H x W` and output are dense NCHW. A linear layer is a 1x1 convolution of images of one pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Conv {
     /// Sizes.
@@ -48,6 +48,18 @@ pub struct Tucker {
     pub shape: ConvShape,
     /// D1 and D2.
     pub ranks: [u32; 2],
+    /// Ops fused with it.
+    pub fused: FusedOps,
+}
+
+/// A low-rank layer: a 1x1 convolution from C to `rank` channels, and one from these to N. A linear layer with a rank is one of images of
+/// one pixel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LowRank {
+    /// Sizes of the dense convolution, whose filter is 1x1.
+    pub shape: ConvShape,
+    /// Channels between its factors.
+    pub rank: u32,
     /// Ops fused with it.
     pub fused: FusedOps,
 }
@@ -105,6 +117,35 @@ impl Op for Tucker {
     }
 }
 
+impl LowRank {
+    /// The two convolutions, in order. The first has stride and padding.
+    pub const fn factors(&self) -> [ConvShape; 2] {
+        let Self { shape, rank, .. } = *self;
+        let first = ConvShape { n: rank, ..shape };
+        let last = ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(rank, shape.n, shape.out_h(), shape.out_w(), 1, 1)
+        };
+        [first, last]
+    }
+}
+
+impl sealed::Sealed for LowRank {}
+
+impl Op for LowRank {
+    fn shape(&self) -> &ConvShape {
+        &self.shape
+    }
+
+    fn fused(&self) -> FusedOps {
+        self.fused
+    }
+
+    fn flops(&self) -> u64 {
+        self.factors().iter().map(ConvShape::flops).sum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +170,28 @@ mod tests {
         assert_eq!((last.c, last.n, last.h, last.w), (6, 20, 5, 4));
         let products = 12 * 5 * 63 + 5 * 6 * 9 * 20 + 6 * 20 * 20;
         assert_eq!(tucker.flops(), 2 * 3 * products);
+    }
+
+    #[test]
+    fn a_low_rank_layer_counts_its_factors() {
+        let shape = ConvShape {
+            stride: [2, 3],
+            padding: Padding::all(1),
+            batch: 3,
+            ..ConvShape::new(13, 11, 9, 7, 1, 1)
+        };
+        let layer = LowRank {
+            shape,
+            rank: 5,
+            fused: FusedOps::default(),
+        };
+        let [first, last] = layer.factors();
+        assert_eq!(
+            (first.c, first.n, first.out_h(), first.out_w()),
+            (13, 5, 6, 3)
+        );
+        assert_eq!((last.c, last.n, last.h, last.w), (5, 11, 6, 3));
+        assert_eq!((last.stride, last.padding), ([1, 1], Padding::default()));
+        assert_eq!(layer.flops(), 2 * 3 * 18 * (13 * 5 + 5 * 11));
     }
 }

@@ -171,7 +171,7 @@ def main():
         for cut in options.cuts:
             for method, criterion in CHOICES:
                 out = work / f"{seed}-{cut}-{method}-{criterion}.yaml"
-                command = [options.tdc_gen, "compress", network, "--weights", weights, "--flops-cut", cut, "--step", STEP, "--forms", "ranks"]
+                command = [options.tdc_gen, "compress", network, "--weights", weights, "--flops-cut", cut, "--step", STEP, "--forms", "tucker"]
                 command += ["--method", method, "--criterion", criterion, "-o", out]
                 run = subprocess.run([str(word) for word in command], capture_output=True, text=True)
                 name = f"{method}, {criterion}" if method == "optimal" else method

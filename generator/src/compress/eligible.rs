@@ -11,11 +11,30 @@ pub enum Decomposition {
     Tucker,
     /// Two factors of 1x1 convolutions and linear layers.
     LowRank,
+    /// CP factors of filters larger than 1x1.
+    Cp,
 }
 
 impl Decomposition {
-    /// Every kind with its name: that of the key in a config.
-    pub const NAMES: [(&'static str, Self); 2] = [("ranks", Self::Tucker), ("rank", Self::LowRank)];
+    /// Every kind with its name.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("tucker", Self::Tucker),
+        ("rank", Self::LowRank),
+        ("cp", Self::Cp),
+    ];
+
+    /// The kinds that are considered by default: not [`Cp`](Self::Cp), whose factors take long to compute.
+    pub const DEFAULT: [Self; 2] = [Self::Tucker, Self::LowRank];
+
+    /// The kinds that a layer may have.
+    fn of(op: &OpKind) -> &'static [Self] {
+        match op {
+            OpKind::Conv(conv) if (conv.shape.r, conv.shape.s) != (1, 1) => {
+                &[Self::Tucker, Self::Cp]
+            }
+            _ => &[Self::LowRank],
+        }
+    }
 }
 
 /// What may be decomposed.
@@ -37,7 +56,7 @@ impl Default for Scope {
     fn default() -> Self {
         Self {
             step: 8,
-            decompositions: Decomposition::NAMES.map(|(_, known)| known).to_vec(),
+            decompositions: Decomposition::DEFAULT.to_vec(),
             keep: Vec::new(),
             only: Vec::new(),
             most_loss: None,
@@ -50,8 +69,6 @@ impl Default for Scope {
 pub enum Ineligible {
     /// It has groups.
     Grouped,
-    /// It has a CP rank.
-    Decomposed,
     /// By [`Scope::decompositions`].
     OtherDecomposition,
     /// The config requests its scheme or layout.
@@ -71,7 +88,6 @@ impl Ineligible {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Grouped => "has groups",
-            Self::Decomposed => "has a CP rank",
             Self::OtherDecomposition => "its decomposition was not asked for",
             Self::Requested => "the config requests its scheme or layout",
             Self::Kept => "kept by request",
@@ -91,29 +107,42 @@ impl Scope {
     ) -> Option<Result<Vec<Form>, Ineligible>> {
         let named = network.op(op);
         let problem = LayerProblem::of(network, op)?;
-        let (decomposition, reason) = match &named.kind {
-            OpKind::Conv(conv) if (conv.shape.r, conv.shape.s) == (1, 1) => {
-                (Decomposition::LowRank, ineligible(conv))
-            }
-            OpKind::Conv(conv) => (Decomposition::Tucker, ineligible(conv)),
-            _ => (Decomposition::LowRank, None),
+        let reason = match &named.kind {
+            OpKind::Conv(conv) => ineligible(conv),
+            _ => None,
         };
+        let possible = Decomposition::of(&named.kind).iter();
+        let decompositions = possible.filter(|&kind| self.decompositions.contains(kind));
+        let decompositions: Vec<Decomposition> = decompositions.copied().collect();
         let is_kept = self.keep.contains(&named.name)
             || !self.only.is_empty() && !self.only.contains(&named.name);
         let reason = match reason {
             None if is_kept => Some(Ineligible::Kept),
-            None if !self.decompositions.contains(&decomposition) => {
-                Some(Ineligible::OtherDecomposition)
-            }
+            None if decompositions.is_empty() => Some(Ineligible::OtherDecomposition),
             reason => reason,
         };
         Some(match reason {
             Some(reason) => Err(reason),
-            None => match self.smaller_forms(&problem, decomposition) {
-                forms if forms.is_empty() => Err(Ineligible::NoSmallerForm),
-                forms => Ok(std::iter::once(Form::Dense).chain(forms).collect()),
-            },
+            None => {
+                let kinds = decompositions.into_iter();
+                let smaller = kinds.flat_map(|kind| self.smaller_forms(&problem, kind));
+                let forms: Vec<Form> = std::iter::once(Form::Dense).chain(smaller).collect();
+                match forms.len() {
+                    1 => Err(Ineligible::NoSmallerForm),
+                    _ => Ok(forms),
+                }
+            }
         })
+    }
+
+    /// The CP ranks that a layer may have.
+    pub(super) fn cp_ranks(&self, network: &Network, op: OpId) -> Vec<u32> {
+        let forms = self.forms(network, op).and_then(Result::ok);
+        let ranks = forms.iter().flatten().filter_map(|form| match form {
+            Form::Cp(rank) => Some(*rank),
+            _ => None,
+        });
+        ranks.collect()
     }
 
     /// Whether an op may have a form other than dense.
@@ -140,6 +169,10 @@ impl Scope {
                 let ranks = ranks(c.min(n), self.step).into_iter();
                 ranks.map(Form::LowRank).collect()
             }
+            Decomposition::Cp => {
+                let ranks = ranks(c.max(n), self.step).into_iter();
+                ranks.map(Form::Cp).collect()
+            }
         };
         let smaller = forms.into_iter();
         smaller
@@ -156,17 +189,26 @@ pub(super) fn ranks(channels: u32, step: u32) -> Vec<u32> {
 }
 
 fn ineligible(conv: &Conv) -> Option<Ineligible> {
-    let (shape, options) = (&conv.shape, &conv.options);
-    if options.cp_rank.is_some() {
-        Some(Ineligible::Decomposed)
-    } else if shape.groups > 1 {
+    if conv.shape.groups > 1 {
         Some(Ineligible::Grouped)
-    } else if options.scheme.is_some()
-        || options.layout != Layout::Nchw
-        || options.reduce != Reduce::default()
-    {
+    } else if requests(conv) {
         Some(Ineligible::Requested)
     } else {
         None
+    }
+}
+
+fn requests(conv: &Conv) -> bool {
+    let options = &conv.options;
+    options.scheme.is_some()
+        || options.layout != Layout::Nchw
+        || options.reduce != Reduce::default()
+}
+
+/// Whether the config requests the scheme or the layout of a layer.
+pub(super) fn is_requested(network: &Network, op: OpId) -> bool {
+    match &network.op(op).kind {
+        OpKind::Conv(conv) => requests(conv),
+        _ => false,
     }
 }

@@ -1,6 +1,7 @@
 //! The forms that a layer may have, and a network with chosen forms.
 
-use crate::ir::{ConvProblem, Epilogue, LinearProblem, Network, OpId, OpKind, Problem};
+use crate::ir::{ConvProblem, CpProblem, Epilogue, LinearProblem, Network, OpId, OpKind, Problem};
+use crate::plan::horizontal_first;
 use std::fmt;
 
 /// How the weight of a layer is stored and applied.
@@ -12,6 +13,8 @@ pub enum Form {
     Tucker([u32; 2]),
     /// Two factors of a 1x1 convolution or a linear layer, with as many channels between them.
     LowRank(u32),
+    /// CP factors: 1x1 to as many channels, an R x 1 and a 1 x S filter of each of them, 1x1.
+    Cp(u32),
 }
 
 /// A layer with what is folded into it.
@@ -59,6 +62,10 @@ impl LayerProblem {
                 let chain = conv.tucker_chain(ranks).into_iter();
                 chain.map(|(_, factor)| Problem::Conv(factor)).collect()
             }
+            (Self::Conv(conv), Form::Cp(rank)) => {
+                let order = horizontal_first(&CpProblem { conv, rank });
+                conv.cp_factors(rank, order).map(Problem::Conv).to_vec()
+            }
             (Self::Conv(conv), Form::LowRank(rank)) => {
                 conv.low_rank_factors(rank).map(Problem::Conv).to_vec()
             }
@@ -73,7 +80,7 @@ impl LayerProblem {
     pub(super) fn d1(&self, form: Form) -> Option<u32> {
         match form {
             Form::Tucker([d1, _]) => Some(d1).filter(|d1| *d1 != self.channels()[0]),
-            Form::Dense | Form::LowRank(_) => None,
+            Form::Dense | Form::LowRank(_) | Form::Cp(_) => None,
         }
     }
 
@@ -115,11 +122,12 @@ impl fmt::Display for Form {
             Self::Dense => f.write_str("dense"),
             Self::Tucker([d1, d2]) => write!(f, "[{d1}, {d2}]"),
             Self::LowRank(rank) => write!(f, "rank {rank}"),
+            Self::Cp(rank) => write!(f, "CP rank {rank}"),
         }
     }
 }
 
-/// The form of an op of a network; `None` if it has no weight, or is decomposed otherwise.
+/// The form of an op of a network; `None` if it has no weight.
 pub(super) fn form_of(network: &Network, op: OpId) -> Option<Form> {
     let (ranks, cp_rank, rank) = match &network.op(op).kind {
         OpKind::Conv(conv) => (conv.options.ranks, conv.options.cp_rank, conv.options.rank),
@@ -128,13 +136,13 @@ pub(super) fn form_of(network: &Network, op: OpId) -> Option<Form> {
     };
     match (ranks, cp_rank, rank) {
         (Some(ranks), ..) => Some(Form::Tucker(ranks)),
-        (None, Some(_), _) => None,
+        (None, Some(rank), _) => Some(Form::Cp(rank)),
         (None, None, Some(rank)) => Some(Form::LowRank(rank)),
         (None, None, None) => Some(Form::Dense),
     }
 }
 
-/// Why `other` cannot be compared with `network`: it has other ops, or a CP rank, whose loss is not known.
+/// Why `other` cannot be compared with `network`: it has other ops.
 pub fn incomparable(network: &Network, other: &Network) -> Option<String> {
     if network.ops.len() != other.ops.len() {
         return Some(format!(
@@ -148,18 +156,16 @@ pub fn incomparable(network: &Network, other: &Network) -> Option<String> {
         let is_same = (&op.name, &op.inputs, op.y)
             == (&of_other.name, &of_other.inputs, of_other.y)
             && LayerProblem::of(network, id) == LayerProblem::of(other, id);
-        if !is_same {
-            return Some(format!(
+        (!is_same).then(|| {
+            format!(
                 "its op `{}` is not that of the network, `{}`",
                 of_other.name, op.name
-            ));
-        }
-        let is_cp = LayerProblem::of(other, id).is_some() && form_of(other, id).is_none();
-        is_cp.then(|| format!("`{}` has a CP rank, whose loss is not known", op.name))
+            )
+        })
     })
 }
 
-/// Whether an op has Tucker ranks or a rank.
+/// Whether an op has Tucker ranks, a CP rank or a rank.
 pub fn has_ranks(network: &Network, op: OpId) -> bool {
     form_of(network, op).is_some_and(|form| form != Form::Dense)
 }
@@ -172,15 +178,17 @@ pub fn with_forms(network: &Network, forms: impl IntoIterator<Item = (OpId, Form
         if form_of(&network, op) == Some(form) {
             continue;
         }
-        let (ranks, rank) = match form {
-            Form::Dense => (None, None),
-            Form::Tucker(ranks) => (Some(ranks), None),
-            Form::LowRank(rank) => (None, Some(rank)),
-        };
+        let (mut ranks, mut cp_rank, mut rank) = (None, None, None);
+        match form {
+            Form::Dense => {}
+            Form::Tucker(chosen) => ranks = Some(chosen),
+            Form::LowRank(chosen) => rank = Some(chosen),
+            Form::Cp(chosen) => cp_rank = Some(chosen),
+        }
         match &mut network.ops[op.0].kind {
             OpKind::Conv(conv) => {
                 conv.options.ranks = ranks;
-                conv.options.cp_rank = None;
+                conv.options.cp_rank = cp_rank;
                 conv.options.rank = rank;
                 conv.options.factors = None;
             }

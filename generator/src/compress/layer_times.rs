@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::form::{Form, LayerProblem};
 use super::search::{self, TimeBound, Times};
 use super::structure::{Context, Layer, Structure};
-use crate::ir::{ConvProblem, FusedTucker, NextFactor, Problem, TuckerProblem};
+use crate::ir::{ConvProblem, CpProblem, FusedTucker, NextFactor, Problem, TuckerProblem};
 use tdc_runtime::FactorRole;
 
 /// What a launch, or several, of a layer compute on one target; see [`search::Work`].
@@ -270,8 +270,26 @@ fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
 pub(super) fn layer_problems(layer: &LayerProblem, form: Form) -> Vec<Problem> {
     match (form, layer.conv()) {
         (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all(),
-        _ => layer.factors(form),
+        _ => {
+            let whole = whole_cp(layer, form);
+            layer.factors(form).into_iter().chain(whole).collect()
+        }
     }
+}
+
+/// A CP layer in one launch.
+pub(super) fn whole_cp(layer: &LayerProblem, form: Form) -> Option<Problem> {
+    match (form, layer.conv()) {
+        (Form::Cp(rank), Some(&conv)) => Some(Problem::Cp(CpProblem { conv, rank })),
+        _ => None,
+    }
+}
+
+/// The time of a layer that is not a Tucker layer: of separate launches, or of one.
+fn other_ns(clock: &Clock, layer: &LayerProblem, form: Form) -> Option<u32> {
+    let separate = clock.sum_ns(&layer.factors(form));
+    let whole = whole_cp(layer, form).and_then(|whole| clock.ns(&whole));
+    separate.into_iter().chain(whole).min()
 }
 
 impl Table {
@@ -284,7 +302,7 @@ impl Table {
                     tucker_times(&TuckerProblems::new(conv, ranks), clock)
                 }
                 _ => {
-                    let ns = clock.sum_ns(&context.problem.factors(form));
+                    let ns = other_ns(clock, &context.problem, form);
                     ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2])
                 }
             });
@@ -336,7 +354,7 @@ pub(super) fn separate_ns(clock: &Clock, problem: &LayerProblem, form: Form) -> 
             let ([plain, _], _) = tucker_times(&TuckerProblems::new(conv, ranks), clock);
             (plain != TimeBound::NEVER).then_some(plain.ns)
         }
-        _ => clock.sum_ns(&problem.factors(form)),
+        _ => other_ns(clock, problem, form),
     }
 }
 

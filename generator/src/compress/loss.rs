@@ -1,22 +1,27 @@
 //! The loss of a layer in a low-rank form: from a checkpoint alone, or as it was measured.
 //!
 //! From a checkpoint, for each layer one factorisation is computed, whose leading parts are the factors that `pack` makes for any smaller
-//! ranks (truncated HOSVD); from it follow the losses of all ranks at once. See docs/how-to/compress.md for the unit and the rules.
+//! ranks (truncated HOSVD); from it follow the losses of all ranks at once. CP factors of each rank are computed separately. See
+//! docs/how-to/compress.md for the unit and the rules.
 
+mod cp;
 mod grid;
 mod low_rank;
 mod moments;
 mod sensitivity;
 mod tensors;
 
-use super::form::{Form, form_of, with_forms};
-use crate::ir::{Network, OpId, OpKind};
+use super::Scope;
+use super::form::{Form, form_of, has_ranks, with_forms};
+use crate::ir::{Network, OpId, OpKind, Reduce};
+use cp::CpLosses;
 use grid::{Norm, TuckerGrid};
 use low_rank::LowRankLosses;
 use moments::Moments;
 pub use sensitivity::SensitivityError;
 use sensitivity::{Measured, Sensitivity};
 use std::collections::BTreeMap;
+use tdc_runtime::ConvShape;
 use tdc_weights::{Checkpoint, NoConvergence, WeightErrors};
 use tensors::Tensors;
 
@@ -80,15 +85,17 @@ enum LayerLosses {
         tucker: Option<TuckerGrid>,
         /// Of 1x1 convolutions and linear layers.
         low_rank: Option<LowRankLosses>,
+        /// Of some CP ranks.
+        cp: CpLosses,
     },
     /// From a file.
     Measured(Measured),
 }
 
 impl LossTable {
-    /// For all linear layers and convolutions of one group in `network`. Tucker ranks are multiples of `step`, all channels, or
-    /// those that the layer has, also in the `others`, which have the same layers. Only layers for which `is_needed` holds are factorised.
-    /// Calls `progress` with the name of each before.
+    /// For all linear layers and convolutions of one group in `network` that may have several forms in `scope`, or have ranks. Ranks are
+    /// those of the scope, and those that the layer has, also in the `others`, which have the same layers. Calls `progress` with the name
+    /// of each layer before it is factorised.
     ///
     /// # Errors
     /// [`LossError`] with all tensors that are missing or wrong.
@@ -97,21 +104,22 @@ impl LossTable {
         others: &[&Network],
         checkpoint: &Checkpoint,
         criterion: Criterion,
-        step: u32,
-        is_needed: impl Fn(OpId) -> bool,
+        scope: &Scope,
         mut progress: impl FnMut(&str),
     ) -> Result<Self, LossError> {
         let known: Vec<&Network> = others.iter().copied().chain([network]).collect();
-        let own_ranks = |op: OpId| {
-            let forms = known.iter().map(|network| form_of(network, op));
-            let ranks = forms.filter_map(|form| match form {
-                Some(Form::Tucker(ranks)) => Some(ranks),
-                _ => None,
-            });
-            ranks.collect::<Vec<_>>()
+        let own_forms = |op: OpId| -> Vec<Form> {
+            let forms = known.iter().filter_map(|network| form_of(network, op));
+            forms.collect()
+        };
+        let is_needed = |op: OpId| {
+            let mut known = known.iter();
+            scope.has_forms(network, op) || known.any(|network| has_ranks(network, op))
         };
         let ops = (0..network.ops.len()).map(OpId);
-        let network = &with_forms(network, ops.map(|op| (op, Form::Dense)));
+        let mut network = with_forms(network, ops.map(|op| (op, Form::Dense)));
+        remove_requests(&mut network);
+        let network = &network;
         let tensors = Tensors::new(network, checkpoint)?;
         let moments = match criterion {
             Criterion::BnMoments => Some(Moments::new(network, &tensors)),
@@ -129,6 +137,7 @@ impl LossTable {
                 continue;
             }
             progress(&op.name);
+            let own = own_forms(id);
             let x = network.op(op.inputs[0]).y;
             let sizes = [x.c, op.y.c];
             let weight = tensors.weight(&op.name);
@@ -136,18 +145,14 @@ impl LossTable {
                 Some(moments) => moments.norm(id),
                 None => Norm::relative(&weight, sizes),
             };
-            let own = own_ranks(id);
-            let filter = shape.filter(|shape| (shape.r, shape.s) != (1, 1) || !own.is_empty());
-            let is_pointwise = shape.is_none_or(|shape| (shape.r, shape.s) == (1, 1));
-            let tucker = filter.map(|shape| TuckerGrid::new(&weight, shape, &norm, step, &own));
-            let low_rank = is_pointwise.then(|| LowRankLosses::new(&weight, sizes, &norm));
-            let losses = || -> Result<LayerLosses, NoConvergence> {
-                Ok(LayerLosses::Computed {
-                    tucker: tucker.transpose()?,
-                    low_rank: low_rank.transpose()?,
-                })
+            let layer = LayerWeight {
+                weight: &weight,
+                sizes,
+                filter: shape,
+                norm: &norm,
             };
-            let losses = losses().map_err(|error| LossError::NoConvergence {
+            let losses = layer.losses(scope.step, &own, scope.cp_ranks(network, id));
+            let losses = losses.map_err(|error| LossError::NoConvergence {
                 layer: op.name.clone(),
                 error,
             })?;
@@ -198,6 +203,61 @@ impl LossTable {
     }
 }
 
+/// Removes what the config requests of convolutions: a scheme of Tucker layers does not compute a dense one, whose tensors are to be found.
+fn remove_requests(network: &mut Network) {
+    for op in &mut network.ops {
+        if let OpKind::Conv(conv) = &mut op.kind {
+            conv.options.scheme = None;
+            conv.options.tile = None;
+            conv.options.reduce = Reduce::default();
+        }
+    }
+}
+
+/// The weight of a layer, and how its errors are measured.
+struct LayerWeight<'a> {
+    /// OIHW.
+    weight: &'a [f64],
+    /// Input and output channels.
+    sizes: [u32; 2],
+    /// Of a convolution.
+    filter: Option<&'a ConvShape>,
+    norm: &'a Norm,
+}
+
+impl LayerWeight<'_> {
+    /// Tucker ranks on the grid of `step`, and those of `own`; CP ranks of both lists.
+    fn losses(
+        &self,
+        step: u32,
+        own: &[Form],
+        mut cp_ranks: Vec<u32>,
+    ) -> Result<LayerLosses, NoConvergence> {
+        let mut own_ranks = Vec::new();
+        for form in own {
+            match *form {
+                Form::Tucker(ranks) => own_ranks.push(ranks),
+                Form::Cp(rank) => cp_ranks.push(rank),
+                Form::Dense | Form::LowRank(_) => {}
+            }
+        }
+        let is_pointwise = |shape: &ConvShape| (shape.r, shape.s) == (1, 1);
+        let filter = self.filter;
+        let tucker = filter.filter(|shape| !is_pointwise(shape) || !own_ranks.is_empty());
+        let tucker =
+            tucker.map(|shape| TuckerGrid::new(self.weight, shape, self.norm, step, &own_ranks));
+        let low_rank = filter
+            .is_none_or(is_pointwise)
+            .then(|| LowRankLosses::new(self.weight, self.sizes, self.norm));
+        let cp = filter.map(|shape| CpLosses::new(self.weight, shape, self.norm, &cp_ranks));
+        Ok(LayerLosses::Computed {
+            tucker: tucker.transpose()?,
+            low_rank: low_rank.transpose()?,
+            cp: cp.transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
 impl LayerLosses {
     fn loss(&self, form: Form) -> Option<f64> {
         match (self, form) {
@@ -209,6 +269,7 @@ impl LayerLosses {
             (Self::Computed { low_rank, .. }, Form::LowRank(rank)) => {
                 low_rank.as_ref().map(|losses| losses.loss(rank))
             }
+            (Self::Computed { cp, .. }, Form::Cp(rank)) => cp.loss(rank),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What no ranks can be faster than.
 
 use super::form::{Form, LayerProblem};
-use super::layer_times::layer_problems;
+use super::layer_times::{layer_problems, whole_cp};
 use super::{Choice, Compression, Target};
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
@@ -66,7 +66,10 @@ fn form_floor_us(layer: &LayerProblem, form: Form, gpu: &Gpu) -> f64 {
             let fused = fused.filter(|problem| matches!(problem, Problem::Tucker(_)));
             fused.map(|problem| us(&problem)).fold(separate, f64::min)
         }
-        _ => layer.factors(form).iter().map(us).sum(),
+        _ => {
+            let separate = layer.factors(form).iter().map(us).sum();
+            whole_cp(layer, form).map_or(separate, |whole| us(&whole).min(separate))
+        }
     }
 }
 

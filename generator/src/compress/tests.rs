@@ -175,8 +175,9 @@ fn by_brute_force(
     }
 }
 
-fn agree_with_brute_force(cases: std::ops::Range<u64>) {
-    let (mut fused, mut grouped, mut decomposed) = (0, 0, 0);
+/// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
+fn agree_with_brute_force(cases: std::ops::Range<u64>, cp_every: u64) -> usize {
+    let (mut fused, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0);
     for case in cases {
         let mut random = Random(case);
         let network = random_network(&mut random);
@@ -191,10 +192,16 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
                 weights[op.0] * (1.0 - kept)
             }
             Form::LowRank(rank) => weights[op.0] / f64::from(rank).sqrt(),
+            Form::Cp(rank) => weights[op.0] / f64::from(rank).cbrt(),
             Form::Dense => 0.0,
         };
+        // With CP ranks there are more forms, so fewer of each kind.
+        let has_cp = case % cp_every == 0;
+        let mut decompositions = Decomposition::DEFAULT.to_vec();
+        decompositions.extend(has_cp.then_some(Decomposition::Cp));
         let scope = Scope {
-            step: 96,
+            step: if has_cp { 192 } else { 96 },
+            decompositions,
             ..Scope::default()
         };
         let gpu = gpu("h200").unwrap();
@@ -222,16 +229,21 @@ fn agree_with_brute_force(cases: std::ops::Range<u64>) {
         let chosen = with_forms(&network, found.forms.iter().copied());
         let time = NetworkTime::predict(&chosen, Planner::new(gpu)).unwrap();
         decomposed += usize::from(found.loss > 0.0);
+        let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
+        with_cp += usize::from(found.forms.iter().any(is_cp));
         fused += usize::from(time.steps.iter().any(|step| step.name.contains('+')));
         grouped += usize::from(!compression.first().structure.groups.is_empty());
     }
-    println!("{fused} fused, {grouped} with groups, {decomposed} decomposed");
+    println!(
+        "{fused} fused, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
+    );
     assert!(fused > 0 && grouped > 0 && decomposed > 0);
+    with_cp
 }
 
 #[test]
 fn forms_are_those_of_all_planned_assignments() {
-    agree_with_brute_force(0..30);
+    agree_with_brute_force(0..30, 15);
 }
 
 /// The network with another batch.
@@ -270,7 +282,7 @@ fn forms_for_several_targets_are_those_of_all_planned_assignments() {
         let network = random_network(&mut random);
         let loss = |form: Form| match form {
             Form::Tucker([d1, d2]) => 1.0 / f64::from(d1 + d2),
-            Form::LowRank(rank) => 1.0 / f64::from(rank),
+            Form::LowRank(rank) | Form::Cp(rank) => 1.0 / f64::from(rank),
             Form::Dense => 0.0,
         };
         let losses = |_: OpId, form: Form| loss(form);
@@ -336,6 +348,7 @@ mod deep {
     #[test]
     #[ignore = "deep tier: many plans"]
     fn forms_of_a_thousand_networks_are_those_of_all_planned_assignments() {
-        super::agree_with_brute_force(0..1000);
+        let with_cp = super::agree_with_brute_force(0..1000, 3);
+        assert!(with_cp > 0);
     }
 }

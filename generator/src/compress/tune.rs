@@ -167,6 +167,10 @@ impl Compression<'_> {
             Form::LowRank(rank) => Some(rank),
             _ => None,
         };
+        let cp_rank = |form| match form {
+            Form::Cp(rank) => Some(rank),
+            _ => None,
+        };
         let others = match form {
             Form::Dense => self
                 .fastest_alone(op)
@@ -175,6 +179,7 @@ impl Compression<'_> {
                 .collect(),
             Form::Tucker(_) => [nearest(d1, d2), nearest(d2, d1)].concat(),
             Form::LowRank(_) => nearest(rank, |_| None),
+            Form::Cp(_) => nearest(cp_rank, |_| None),
         };
         let dense = layer
             .forms
@@ -219,7 +224,7 @@ mod tests {
                 let [x, y] = [network.op(op).inputs[0], op].map(|op| network.op(op).y.c);
                 1.0 - f64::from(d1 * d2) / f64::from(x * y)
             }
-            Form::Dense | Form::LowRank(_) => 0.0,
+            Form::Dense | Form::LowRank(_) | Form::Cp(_) => 0.0,
         }
     }
 

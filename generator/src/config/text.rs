@@ -224,6 +224,9 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if mapping.has(Key::Ranks) {
         fields.require(Key::Ranks, "write `ranks = [D1, D2]`", report);
     }
+    if mapping.has(Key::Rank) {
+        fields.require(Key::Rank, "write `rank = R`, at most C and N", report);
+    }
     let numbers = numbers(known, &op, &sizes, report);
     let at = op.at;
     let node = |value| Node {
@@ -279,7 +282,9 @@ fn numbers(known: CallOp, op: &Node, sizes: &[Node], report: &mut Report<'_>) ->
             (_, CallOp::Depthwise) => {
                 "for several outputs of a channel write `conv` with `groups`".to_owned()
             }
-            (_, CallOp::Pointwise) => format!("write them as `{}`", known.row().example),
+            (_, CallOp::Pointwise | CallOp::LowRank) => {
+                format!("write them as `{}`", known.row().example)
+            }
             (Value::Integer(side @ 1..=11), _) => {
                 format!("for a {side}x{side} filter write `kernel = {side}`")
             }
@@ -487,6 +492,20 @@ mod tests {
     }
 
     #[test]
+    fn a_low_rank_layer_is_a_pointwise_convolution_with_a_rank() {
+        let low_rank = layer("low_rank 7,5,9,8, rank = 3, stride = 2, residual = true");
+        assert_eq!(low_rank.rank, Some(3));
+        let dense = LayerSpec {
+            rank: None,
+            ..low_rank
+        };
+        assert_eq!(
+            dense,
+            layer("pointwise 7,5,9,8, stride = 2, residual = true")
+        );
+    }
+
+    #[test]
     fn targets_and_layers_of_configs_are_read() {
         let call = "\"nets/a.yaml\", layer = \"layer1.0.conv1\", arch = [sm_90, sm_80], gpu = [h100, a100], tiles = model, table = \"t.txt\",";
         let request = parse(call, "call").unwrap();
@@ -550,8 +569,18 @@ mod tests {
             "26: rank 9 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]\n"
         );
         assert_eq!(
+            error_lines("low_rank 8,6,8,8"),
+            "1: `rank` is missing; write `rank = R`, at most C and N\n"
+        );
+        assert_eq!(
+            error_lines("low_rank 8,6,8,8, rank = 7, scheme = direct, kernel = 1"),
+            "26: rank 7 is not between 1 and 6; no weight of these sizes has a larger rank than its inputs or its outputs\n\
+             29: `scheme` is a key of conv, pointwise, depthwise, tucker, not of low_rank; low_rank takes rank, gpu, arch, tiles, table, batch, stride, pad, bias, activation, residual, prologue, precision, tolerance\n\
+             46: `kernel` is a key of conv, depthwise, tucker, not of low_rank; low_rank takes rank, gpu, arch, tiles, table, batch, stride, pad, bias, activation, residual, prologue, precision, tolerance\n"
+        );
+        assert_eq!(
             error_lines("\"a.yaml\", 3, batch = 2"),
-            "1: `layer` is missing; write `layer = \"its name\"` after the path of the config\n11: the sizes of layers are in the config; remove them\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
+            "1: `layer` is missing; write `layer = \"its name\"` after the path of the config\n11: the sizes of layers are in the config; remove them\n14: `batch` is a key of conv, pointwise, depthwise, tucker, low_rank, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
         );
         assert_eq!(
             error_lines("\"a.yaml\", layer = 3"),
@@ -591,7 +620,7 @@ mod tests {
         assert_eq!(error_lines(""), "1: empty call; write `conv 64,32,56,56`\n");
         assert_eq!(
             error_lines("covn 1,2"),
-            "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
+            "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker, low_rank\n"
         );
         assert_eq!(
             error_lines("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),

@@ -37,11 +37,12 @@ impl CacheKey {
                 format!("{:016x}", Checksum::of(text.as_bytes()))
             });
         let text = format!(
-            "tdc {} {}\nlayer {:?} {:?}\nscheme {:?} {:?} {:?}\ngpu {}\narch {}\ntable {table}\n",
+            "tdc {} {}\nlayer {:?} {:?} {:?}\nscheme {:?} {:?} {:?}\ngpu {}\narch {}\ntable {table}\n",
             env!("CARGO_PKG_VERSION"),
             env!("TDC_GENERATOR_SOURCES"),
             layer.problem,
             layer.ranks,
+            layer.rank,
             layer.scheme,
             layer.tile,
             requested.tiles,

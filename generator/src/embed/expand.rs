@@ -7,7 +7,7 @@ use crate::config::{ConfigErrors, KernelRequest, Position, text};
 use crate::plan::KernelOp;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tdc_runtime::{Checksum, Conv, ConvShape, FusedOps, Tucker};
+use tdc_runtime::{Checksum, Conv, ConvShape, FusedOps, LowRank, Tucker};
 
 /// An error in a call, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +101,11 @@ pub fn placeholder_kernel(call: &str) -> String {
         "tucker" => KernelOp::Tucker(Tucker {
             shape,
             ranks: [1, 1],
+            fused,
+        }),
+        "low_rank" => KernelOp::LowRank(LowRank {
+            shape,
+            rank: 1,
             fused,
         }),
         _ => KernelOp::Conv(Conv { shape, fused }),

@@ -3,13 +3,16 @@
 //! `__tdc` is the name of the runtime's crate in the including source.
 
 use crate::plan::KernelOp;
-use tdc_runtime::{Activation, ActivationParameter, Conv, ConvShape, FusedOps, Padding, Tucker};
+use tdc_runtime::{
+    Activation, ActivationParameter, Conv, ConvShape, FusedOps, LowRank, Padding, Tucker,
+};
 
 /// The type of a kernel.
 pub fn kernel_type(op: &KernelOp) -> &'static str {
     match op {
         KernelOp::Conv(_) => "__tdc::Kernel<__tdc::Conv>",
         KernelOp::Tucker(_) => "__tdc::Kernel<__tdc::Tucker>",
+        KernelOp::LowRank(_) => "__tdc::Kernel<__tdc::LowRank>",
     }
 }
 
@@ -33,6 +36,11 @@ pub(super) fn op(op: &KernelOp) -> String {
             fused,
         }) => format!(
             "__tdc::Tucker {{ shape: {}, ranks: [{d1}, {d2}], fused: {} }}",
+            self::shape(shape),
+            self::fused(fused)
+        ),
+        KernelOp::LowRank(LowRank { shape, rank, fused }) => format!(
+            "__tdc::LowRank {{ shape: {}, rank: {rank}, fused: {} }}",
             self::shape(shape),
             self::fused(fused)
         ),

@@ -36,7 +36,7 @@ impl RequestedKernel {
     }
 }
 
-/// Resolves a request to one kernel, or to one for each convolution of a config.
+/// Resolves a request to one kernel, or to one for each convolution and linear layer of a config.
 ///
 /// # Errors
 /// All errors that are found only in its files or in the combination of its targets.
@@ -74,7 +74,8 @@ pub fn requested_kernels(
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
                 };
-                let message = format!("{file} has no convolution named `{layer}`; {help}");
+                let message =
+                    format!("{file} has no convolution or linear layer named `{layer}`; {help}");
                 return Err(call_error(Some("layer"), message));
             };
             Ok(vec![of_layer(found)?])
@@ -85,7 +86,7 @@ pub fn requested_kernels(
 fn layers(config: &Config) -> Vec<LayerSpec> {
     match config {
         Config::Network(network) => network_layers(network),
-        // Kernels in Rust programs have NCHW activations, and a weight or Tucker factors.
+        // Kernels in Rust programs have NCHW activations, and no CP factors.
         Config::LayerSet(set) => {
             let layers = set.layers.iter();
             layers

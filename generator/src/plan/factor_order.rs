@@ -15,7 +15,7 @@ const VERTICAL: usize = 2;
 const HORIZONTAL: usize = 3;
 
 /// Whether the 1 x S filter comes before the R x 1 filter. If both orders cost the same, the R x 1 filter is first.
-pub(super) fn horizontal_first(problem: &CpProblem) -> bool {
+pub(crate) fn horizontal_first(problem: &CpProblem) -> bool {
     let order = network(problem)
         .and_then(|network| cheapest_order(&network, Cost::Multiplications, None).ok());
     order.is_some_and(|order| factors(&order) == Some([1, HORIZONTAL, VERTICAL, 4]))

@@ -11,10 +11,10 @@ use super::tuning::TuningTable;
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{
-    ConvProblem, DType, FusedTucker, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem,
-    TilePolicy,
+    ConvProblem, DType, FusedTucker, INPUT_NAME, LayerSpec, Layout, LinearProblem, Network, OpId,
+    OpKind, Problem, TilePolicy,
 };
-use tdc_runtime::{Conv, FactorRole, FusedOps, Tucker, Variant};
+use tdc_runtime::{Conv, ConvShape, FactorRole, FusedOps, LowRank, Tucker, Variant};
 
 /// Prefix of the symbols of kernels outside networks and layer sets: of kernels that programs embed, and of the same kernels when they are
 /// measured, so that their machine code is the same.
@@ -38,6 +38,8 @@ pub enum KernelOp {
     Conv(Conv),
     /// A Tucker layer.
     Tucker(Tucker),
+    /// A low-rank layer.
+    LowRank(LowRank),
 }
 
 /// A kernel planned for one GPU.
@@ -45,7 +47,7 @@ pub enum KernelOp {
 pub struct VariantPlan {
     /// The GPU.
     pub gpu: &'static Gpu,
-    /// The units, in order: one, or up to three for a Tucker layer.
+    /// The units, in order: one, up to three for a Tucker layer, two for a low-rank layer.
     pub units: Vec<PlannedUnit>,
     /// The steps of all units.
     pub variant: Variant,
@@ -66,22 +68,28 @@ impl KernelOp {
             residual: epilogue.residual,
             activation: epilogue.activation,
         };
-        match layer.ranks {
-            None => Self::Conv(Conv { shape, fused }),
-            Some(ranks) => Self::Tucker(Tucker {
+        match (layer.ranks, layer.rank) {
+            (Some(ranks), _) => Self::Tucker(Tucker {
                 shape,
                 ranks,
                 fused,
             }),
+            (None, Some(rank)) => Self::LowRank(LowRank { shape, rank, fused }),
+            (None, None) => Self::Conv(Conv { shape, fused }),
         }
     }
 }
 
 /// The name of a layer's problem.
 pub fn kernel_name(layer: &LayerSpec) -> String {
-    match layer.ranks {
-        None => problem_label(&Problem::Conv(layer.problem)),
-        Some(ranks) => {
+    let whole = || {
+        let linear = linear_problem(layer).map(Problem::Linear);
+        problem_label(&linear.unwrap_or(Problem::Conv(layer.problem)))
+    };
+    match (layer.ranks, layer.rank) {
+        (None, None) => whole(),
+        (None, Some(rank)) => format!("rank{rank}_{}", whole()),
+        (Some(ranks), _) => {
             let factors = layer.problem.tucker_factors(ranks);
             let core = factors[1];
             let factors: Vec<_> = FactorRole::TUCKER.into_iter().zip(factors).collect();
@@ -143,12 +151,39 @@ fn units(planner: &mut Planner, layer: &LayerSpec) -> Result<Vec<PlannedUnit>, P
     graph.tasks.iter().map(unit).collect()
 }
 
-/// The tasks of a layer on its own. Its input and output are NCHW, and its weight is dense or has Tucker factors.
+/// A layer as a linear layer, which is planned with the schemes of linear layers: a 1x1 convolution of images of one pixel, with nothing
+/// that a linear layer does not have.
+fn linear_problem(layer: &LayerSpec) -> Option<LinearProblem> {
+    let ConvProblem {
+        shape, epilogue, ..
+    } = layer.problem;
+    let whole = ConvProblem {
+        epilogue,
+        ..ConvProblem::new(linear_shape(shape.batch, shape.c, shape.n))
+    };
+    let has_more = epilogue.residual || layer.ranks.is_some() || layer.scheme.is_some();
+    let is_linear = layer.problem == whole && !has_more;
+    is_linear.then_some(LinearProblem {
+        batch: shape.batch,
+        c: shape.c,
+        n: shape.n,
+        epilogue,
+    })
+}
+
+/// A linear layer as a convolution.
+fn linear_shape(batch: u32, c: u32, n: u32) -> ConvShape {
+    ConvShape {
+        batch,
+        ..ConvShape::new(c, n, 1, 1, 1, 1)
+    }
+}
+
+/// The tasks of a layer on its own. Its input and output are NCHW, and its weight is dense or has Tucker or low-rank factors.
 fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     let spec = LayerSpec {
         layout: Layout::Nchw,
         cp_rank: None,
-        rank: None,
         ..layer.clone()
     };
     let whole = Problem::Conv(spec.problem);
@@ -175,7 +210,10 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         fold: Vec::new(),
         prologue: None,
     };
-    graph.push_layer(&spec, SquareFactors::Kept, &values, &ops);
+    match linear_problem(&spec) {
+        Some(linear) => graph.push_linear(&spec.name, linear, spec.rank, &values, &ops),
+        None => graph.push_layer(&spec, SquareFactors::Kept, &values, &ops),
+    }
     graph
 }
 
@@ -191,45 +229,65 @@ pub(super) fn layers_with_square_factors(network: &Network) -> Vec<TaskGraph> {
     layers.map(|layer| layer_graph(&layer)).collect()
 }
 
-/// The convolutions of a network, each with its fused ops and the name of its op, in execution order.
+/// The convolutions and linear layers of a network, each with its fused ops and the name of its op, in execution order. Layers with a CP
+/// rank, or with another layout than NCHW, are left out: programs have no kernels of them.
 pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     let graph = TaskGraph::new(network);
-    let layer = |tasks: &[Task]| {
-        let (task, last) = (tasks.first()?, tasks.last()?);
-        let op = network.op(task.parameters.layer?);
-        let OpKind::Conv(conv) = &op.kind else {
-            return None;
-        };
-        // Kernels of programs have NCHW tensors, and a dense weight or Tucker factors.
-        let problem = |task: &Task| {
-            let conv_of_task = task.problem.nchw_conv().copied();
-            let other_factors = conv.options.cp_rank.or(conv.options.rank);
-            conv_of_task.filter(|_| other_factors.is_none())
-        };
-        let (first, last) = (problem(task)?, problem(last)?);
-        Some(LayerSpec {
-            name: op.name.clone(),
-            problem: ConvProblem {
-                prologue: first.prologue,
-                epilogue: last.epilogue,
-                reduce: conv.options.reduce,
-                precision: conv.options.precision,
-                tolerance: conv.options.tolerance,
-                ..ConvProblem::new(conv.shape)
-            },
-            ranks: conv.options.ranks,
-            cp_rank: None,
-            rank: None,
-            layout: conv.options.layout,
-            scheme: conv.options.scheme.clone(),
-            tile: conv.options.tile.clone(),
-        })
-    };
     let of_one_op = |a: &Task, b: &Task| {
         a.parameters.layer.is_some() && a.parameters.layer == b.parameters.layer
     };
     let layers = graph.tasks.chunk_by(of_one_op);
-    layers.filter_map(layer).collect()
+    layers
+        .filter_map(|tasks| network_layer(network, tasks))
+        .collect()
+}
+
+/// The layer with these tasks.
+fn network_layer(network: &Network, tasks: &[Task]) -> Option<LayerSpec> {
+    let (first, last) = (tasks.first()?, tasks.last()?);
+    let op = network.op(first.parameters.layer?);
+    match &op.kind {
+        OpKind::Conv(conv) if conv.options.cp_rank.is_none() => {
+            let options = &conv.options;
+            Some(LayerSpec {
+                name: op.name.clone(),
+                problem: ConvProblem {
+                    prologue: first.problem.nchw_conv()?.prologue,
+                    epilogue: last.problem.nchw_conv()?.epilogue,
+                    reduce: options.reduce,
+                    precision: options.precision,
+                    tolerance: options.tolerance,
+                    ..ConvProblem::new(conv.shape)
+                },
+                ranks: options.ranks,
+                cp_rank: None,
+                rank: options.rank,
+                layout: options.layout,
+                scheme: options.scheme.clone(),
+                tile: options.tile.clone(),
+            })
+        }
+        OpKind::Linear(linear) => {
+            let Problem::Linear(problem) = last.problem else {
+                return None;
+            };
+            let shape = linear_shape(problem.batch, linear.c, problem.n);
+            Some(LayerSpec {
+                name: op.name.clone(),
+                problem: ConvProblem {
+                    epilogue: problem.epilogue,
+                    ..ConvProblem::new(shape)
+                },
+                ranks: None,
+                cp_rank: None,
+                rank: linear.options.rank,
+                layout: Layout::Nchw,
+                scheme: None,
+                tile: None,
+            })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +296,7 @@ mod tests {
     use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
 
     #[test]
-    fn the_layers_of_a_network_have_a_dense_weight_or_tucker_factors() {
+    fn the_layers_of_a_network_have_no_cp_factors() {
         let pointwise = ConvOptions {
             kernel: [1, 1],
             ..ConvOptions::new(5)
@@ -267,8 +325,14 @@ mod tests {
         let layers = network_layers(&net.finish().unwrap());
         let layers: Vec<_> = layers
             .iter()
-            .map(|layer| (&layer.name[..], layer.ranks))
+            .map(|layer| (&layer.name[..], layer.ranks, layer.rank))
             .collect();
-        assert_eq!(layers, [("tucker", Some([2, 3])), ("dense", None)]);
+        let expected = [
+            ("low", None, Some(3)),
+            ("tucker", Some([2, 3]), None),
+            ("dense", None, None),
+            ("linear", None, Some(2)),
+        ];
+        assert_eq!(layers, expected);
     }
 }

@@ -9,9 +9,10 @@ use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
-use crate::ir::{Network, TensorShape};
+use crate::ir::{FusedTucker, Network, Problem, TensorShape};
+use crate::scheme::scheme;
 use std::collections::VecDeque;
-use tdc_runtime::{Variant, WeightFile, WeightSlot};
+use tdc_runtime::{FactorRole, Variant, WeightFile, WeightSlot};
 
 /// One step of a network: a unit with its memory and parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -269,12 +270,47 @@ fn plan_units(
         );
         match planned {
             Ok(unit) => unit_of_task.push(units.add(unit).0),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(with_dropped_factors(error, task, tasks, planner.gpu())),
         }
     }
     match errors.is_empty() {
         true => Ok((units.into_vec(), unit_of_task)),
         false => Err(errors),
+    }
+}
+
+/// The error of a task. If the task is all that is left of a Tucker layer with D1 = C and D2 = N, and the requested scheme is one of Tucker
+/// layers, the remedy says why it cannot compute this layer.
+fn with_dropped_factors(error: PlanError, task: &Task, tasks: &[Task], gpu: &Gpu) -> PlanError {
+    let (Some(layer), Problem::Conv(core)) = (task.parameters.layer, task.problem) else {
+        return error;
+    };
+    let mut others = tasks.iter().filter(|other| !std::ptr::eq(*other, task));
+    let is_divided = others.any(|other| {
+        let parameters = &other.parameters;
+        parameters.layer == Some(layer) || parameters.next == Some(layer)
+    });
+    if is_divided || task.parameters.factors != [FactorRole::Core] {
+        return error;
+    }
+    let [c, n] = [core.shape.c, core.shape.n];
+    let factors = FactorRole::TUCKER
+        .into_iter()
+        .zip(core.tucker_factors([c, n]));
+    let fused = FusedTucker::new(&factors.collect::<Vec<_>>());
+    let requested = task.scheme.as_deref().and_then(scheme);
+    let is_of_tucker_layers = requested.zip(fused).is_some_and(|(scheme, fused)| {
+        !scheme.tiles(&Problem::Tucker(fused.whole), gpu).is_empty()
+    });
+    match is_of_tucker_layers {
+        true => PlanError {
+            help: format!(
+                "with ranks [{c}, {n}] both 1x1 factors are multiplied into the core, so the layer is one convolution: remove `scheme`, \
+                 or choose a scheme of convolutions"
+            ),
+            ..error
+        },
+        false => error,
     }
 }
 
@@ -302,4 +338,53 @@ fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSl
         })
         .filter(|slot| !slot.layout.is_empty() || slot.bias_len > 0)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{ConvOptions, NetworkBuilder, OpOptions};
+
+    /// The errors of a layer from 16 to `n` channels between two Tucker layers.
+    fn errors(n: u32, ranks: [u32; 2], scheme: &str) -> Vec<String> {
+        let tucker = |n, ranks, scheme: Option<&str>| {
+            OpOptions::Conv(ConvOptions {
+                ranks: Some(ranks),
+                scheme: scheme.map(str::to_owned),
+                ..ConvOptions::new(n)
+            })
+        };
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 8, 9, 11));
+        builder.op("a", None, tucker(16, [8, 8], None));
+        builder.op("b", None, tucker(n, ranks, Some(scheme)));
+        builder.op("c", None, tucker(16, [8, 8], None));
+        match plan_network(&builder.finish().unwrap(), gpu("h200").unwrap()) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn a_scheme_of_tucker_layers_does_not_compute_a_core_alone() {
+        for n in [13, 16] {
+            let expected = format!(
+                "layer `b.core`: scheme `tucker_fused` cannot compute conv_c16_n{n}_h9_w11_k3x3_p1; with ranks [16, {n}] both 1x1 \
+                 factors are multiplied into the core, so the layer is one convolution: remove `scheme`, or choose a scheme of convolutions"
+            );
+            assert_eq!(errors(n, [16, n], "tucker_fused"), [expected]);
+        }
+        // One factor is left, or the scheme computes convolutions.
+        for (ranks, scheme) in [
+            ([16, 8], "tucker_fused"),
+            ([8, 13], "tucker_fused"),
+            ([16, 13], "direct"),
+        ] {
+            assert_eq!(errors(13, ranks, scheme), [""; 0], "{ranks:?} {scheme}");
+        }
+        // A scheme of neither.
+        let expected = "layer `b.core`: scheme `linear` cannot compute conv_c16_n13_h9_w11_k3x3_p1; remove `scheme` to let the planner \
+                        choose one that can";
+        assert_eq!(errors(13, [16, 13], "linear"), [expected]);
+    }
 }

@@ -188,7 +188,7 @@ fn calls() -> Vec<Vec<String>> {
     let call = format!("\"net.yaml\", {} = \"name\"", Key::Layer);
     table.push(line(&[
         &code(&call),
-        "a convolution of a config with the ops fused with it",
+        "a convolution or linear layer of a config with the ops fused with it",
     ]));
     table
 }

@@ -56,7 +56,7 @@ def compress(
         step: ranks are multiples of this.
         keep: names of modules that stay dense.
         only: the only modules that may be factorised.
-        forms: `ranks` (Tucker), `rank` (low rank); default both.
+        forms: `tucker`, `rank` (low rank), `cp`; default the first two.
         precision: of all convolutions, such as `fp16`.
         name: of the network; default that of the class.
         folder: where config, weights and report are written; default: nowhere that stays.

@@ -1,7 +1,9 @@
 //! A kernel loaded into a context.
 
 use super::{LaunchError, LoadError, LoadedLaunch, Module, Session, packing};
-use crate::{Arch, Arg, Bindings, Conv, Image, Kernel, KernelVariant, Op, PackError, Step, Tucker};
+use crate::{
+    Arch, Arg, Bindings, Conv, Image, Kernel, KernelVariant, LowRank, Op, PackError, Step, Tucker,
+};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError};
 use cudarc::driver::{result, sys};
 use std::fmt;
@@ -143,6 +145,30 @@ impl LoadedKernel<Tucker> {
     pub fn pack_weights_with_prologue(
         &self,
         factors: [&[f32]; 3],
+        scale: &[f32],
+        shift: &[f32],
+    ) -> Result<Vec<f32>, PackError> {
+        self.variant.variant.pack(&factors, scale, shift)
+    }
+}
+
+impl LoadedKernel<LowRank> {
+    /// Packs the factors for the loaded code: first rank x C, last N x rank.
+    ///
+    /// # Errors
+    /// [`PackError`] if a length is not that of its shape; for a kernel with a prologue see
+    /// [`pack_weights_with_prologue`](Self::pack_weights_with_prologue).
+    pub fn pack_weights(&self, factors: [&[f32]; 2]) -> Result<Vec<f32>, PackError> {
+        self.variant.variant.pack(&factors, &[], &[])
+    }
+
+    /// As [`pack_weights`](Self::pack_weights), with the prologue's scale and shift of each input channel.
+    ///
+    /// # Errors
+    /// [`PackError`] for a slice of the wrong length.
+    pub fn pack_weights_with_prologue(
+        &self,
+        factors: [&[f32]; 2],
         scale: &[f32],
         shift: &[f32],
     ) -> Result<Vec<f32>, PackError> {

@@ -2,7 +2,7 @@
 
 use super::session::{check_tensor, same_context};
 use super::{LaunchError, LoadedKernel, Module};
-use crate::{Arch, Conv, Op, Tucker, WeightLayout, device_packing};
+use crate::{Arch, Conv, LowRank, Op, Tucker, WeightLayout, device_packing};
 use cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, DriverError,
 };
@@ -154,6 +154,36 @@ impl LoadedKernel<Tucker> {
         &self,
         stream: &Arc<CudaStream>,
         factors: [&D; 3],
+        scale: &D,
+        shift: &D,
+    ) -> Result<CudaSlice<f32>, LaunchError> {
+        self.packed_on_device(stream, &factors, Some([scale, shift]))
+    }
+}
+
+impl LoadedKernel<LowRank> {
+    /// As [`pack_weights`](Self::pack_weights), for factors in device memory; the result is in device memory
+    /// and has the same bits.
+    ///
+    /// # Errors
+    /// As for a convolution.
+    pub fn pack_weights_on_device<D: DevicePtr<f32>>(
+        &self,
+        stream: &Arc<CudaStream>,
+        factors: [&D; 2],
+    ) -> Result<CudaSlice<f32>, LaunchError> {
+        self.packed_on_device(stream, &factors, None)
+    }
+
+    /// As [`pack_weights_on_device`](Self::pack_weights_on_device), with the prologue's scale and shift of
+    /// each input channel.
+    ///
+    /// # Errors
+    /// As for a convolution.
+    pub fn pack_weights_with_prologue_on_device<D: DevicePtr<f32>>(
+        &self,
+        stream: &Arc<CudaStream>,
+        factors: [&D; 2],
         scale: &D,
         shift: &D,
     ) -> Result<CudaSlice<f32>, LaunchError> {

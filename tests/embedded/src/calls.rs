@@ -1,7 +1,7 @@
 //! Calls as in users' programs: in statics and constants, by other macros, from configs, with a renamed
 //! crate.
 
-use convolutions::{Kernel, Tucker, kernel, kernels};
+use convolutions::{Kernel, LowRank, Tucker, kernel, kernels};
 
 pub static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 pub const RELU: Kernel = convolutions::kernel!(conv 8, 12, 14, 10, kernel = 1, activation = relu, gpu = h200,);
@@ -21,6 +21,12 @@ pub static SEPARATE: Kernel<Tucker> = kernel!(tucker 13,11,9,7, ranks = [9, 8], 
     residual = true, activation = relu, prologue = true, gpu = h200, scheme = direct);
 /// First and last factor are the same problem: one kernel, launched twice.
 pub static SYMMETRIC: Kernel<Tucker> = kernel!(tucker 6,6,8,8, ranks = [6, 6], gpu = h200, scheme = direct);
+
+pub static LOW_RANK: Kernel<LowRank> = kernel!(low_rank 13,11,9,7, rank = 5, stride = [2, 3], pad = [1, 0, 2, 1], batch = 2,
+    bias = true, residual = true, activation = relu, prologue = true, gpu = h200);
+/// Two linear layers.
+pub static LINEAR_LOW_RANK: Kernel<LowRank> = kernel!(low_rank 131,17,1,1, rank = 7, batch = 3, bias = true,
+    activation = {leaky_relu: 0.25}, gpu = h200);
 
 /// With lower precision, and with Winograd points.
 pub static TF32: Kernel = kernel!(conv 32,32,16,16, kernel = 1, precision = tf32, gpu = h200, scheme = implicit_gemm,

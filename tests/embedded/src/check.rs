@@ -3,7 +3,7 @@
 use crate::calls::*;
 use convolutions::cuda::{LaunchError, LoadedKernel};
 use convolutions::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use convolutions::{Activation, ConvShape, Kernel, Op, Tucker};
+use convolutions::{Activation, ConvShape, Kernel, LowRank, Op, Tucker};
 use std::error::Error;
 use std::sync::Arc;
 
@@ -42,6 +42,10 @@ pub fn all() -> Outcome {
     for kernel in [&ONE_LAUNCH, &SEPARATE, &SYMMETRIC, &network::TUCKER] {
         tucker(&context, kernel, 1.8e-6)?;
     }
+    for kernel in [&LOW_RANK, &LINEAR_LOW_RANK, &network::LOW, &network::FEATURES] {
+        low_rank(&context, kernel, 1.4e-6)?;
+    }
+    conv(&context, &network::HEAD, 1e-6)?;
     invalid_launches(&context)?;
     captured(&context)?;
     println!("all right");
@@ -178,6 +182,31 @@ fn tucker(context: &Arc<CudaContext>, kernel: &Kernel<Tucker>, bound: f64) -> Ou
     same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
     let mut expected = case.prologue(&kernel.op.shape, |x| x);
     for (shape, factor) in shapes.iter().zip(factors) {
+        expected = convolved(&expected, factor, shape);
+    }
+    case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.activation);
+    compare(context, &loaded, &case, &packed, &expected, bound)
+}
+
+fn low_rank(context: &Arc<CudaContext>, kernel: &Kernel<LowRank>, bound: f64) -> Outcome {
+    let loaded = kernel.load(context)?;
+    let mut case = Case::new(&kernel.op);
+    let shapes = kernel.op.factors();
+    let factors = shapes.map(|shape| case.random.vec(shape.weight_len() as usize));
+    let [first, last] = &factors;
+    let packed = loaded.pack_weights_with_prologue([first, last], &case.scale, &case.shift)?;
+    let stream = context.new_stream()?;
+    let (first, last) = (stream.clone_htod(first)?, stream.clone_htod(last)?);
+    let on_device = match kernel.op.fused.prologue {
+        true => {
+            let (scale, shift) = (stream.clone_htod(&case.scale)?, stream.clone_htod(&case.shift)?);
+            loaded.pack_weights_with_prologue_on_device(&stream, [&first, &last], &scale, &shift)?
+        }
+        false => loaded.pack_weights_on_device(&stream, [&first, &last])?,
+    };
+    same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
+    let mut expected = case.prologue(&kernel.op.shape, |x| x);
+    for (shape, factor) in shapes.iter().zip(&factors) {
         expected = convolved(&expected, factor, shape);
     }
     case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.activation);

@@ -27,6 +27,8 @@ fn print_all() -> Result<(), Box<dyn Error>> {
     report::kernel("one_launch", &ONE_LAUNCH);
     report::kernel("separate", &SEPARATE);
     report::kernel("symmetric", &SYMMETRIC);
+    report::kernel("low_rank", &LOW_RANK);
+    report::kernel("linear_low_rank", &LINEAR_LOW_RANK);
     report::kernel("tf32", &TF32);
     report::kernel("bf16", &BF16);
     report::kernel("winograd", &WINOGRAD);
@@ -35,6 +37,9 @@ fn print_all() -> Result<(), Box<dyn Error>> {
     report::kernel("set::C6_N5_H9_W8", &set::C6_N5_H9_W8);
     report::kernel("network::TUCKER", &network::TUCKER);
     report::kernel("network::BLOCK_CONV", &network::BLOCK_CONV);
+    report::kernel("network::LOW", &network::LOW);
+    report::kernel("network::HEAD", &network::HEAD);
+    report::kernel("network::FEATURES", &network::FEATURES);
     report::kernel("of_network", &OF_NETWORK);
     Ok(())
 }

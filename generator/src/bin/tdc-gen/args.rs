@@ -313,13 +313,13 @@ pub struct CompressArgs {
     /// Ranks are multiples of this, or all channels
     #[arg(long, value_name = "N", default_value = "8")]
     pub step: NonZeroU32,
-    /// Decompositions to choose from: `ranks`, Tucker factors of filters larger than 1x1; `rank`, two factors of 1x1 convolutions and
-    /// linear layers
+    /// Decompositions to choose from: `tucker`, Tucker factors of filters larger than 1x1; `rank`, two factors of 1x1 convolutions and
+    /// linear layers; `cp`, CP factors of filters larger than 1x1, which take long to compute
     #[arg(
         long,
         value_name = "FORM,...",
         value_delimiter = ',',
-        default_value = "ranks,rank",
+        default_value = "tucker,rank",
         value_parser = choice(&Decomposition::NAMES)
     )]
     pub forms: Vec<Decomposition>,

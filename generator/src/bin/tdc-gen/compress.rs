@@ -14,7 +14,7 @@ use tdc_generator::compress::report::{
 };
 use tdc_generator::compress::{
     Budget, Choice, Compression, Form, Limit, MAX_TARGETS, Method, Scope, TuneError, has_ranks,
-    incomparable, with_forms,
+    incomparable, with_forms, without_ranks,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
@@ -453,10 +453,9 @@ fn check_known(
     network: &Network,
     compared: &[(String, Network)],
 ) -> Result<(), Failure> {
-    let kept = args.keep_ranks.then_some((&args.config, network));
+    let kept = without_ranks(network, args.keep_ranks);
     let compared = compared.iter().map(|(_, other)| other);
-    let all = kept
-        .into_iter()
+    let all = std::iter::once((&args.config, &kept))
         .chain(args.compare.iter().zip(compared))
         .filter_map(|(path, network)| Some((path, losses.unknown(network)?)));
     let errors = all.map(|(path, layer)| {
@@ -524,17 +523,12 @@ fn losses(
     };
     let progress = |layer: &str| note(format_args!("factorising {layer}"));
     let scope = scope(args);
-    let has_forms = |op| {
-        let mut known = others.iter().chain([&network]);
-        scope.has_forms(network, op) || known.any(|network| has_ranks(network, op))
-    };
     LossTable::new(
         network,
         others,
         &checkpoint,
         args.criterion,
-        args.step.get(),
-        has_forms,
+        &scope,
         progress,
     )
     .map_err(|errors| in_file(args.weights.as_deref(), &errors))

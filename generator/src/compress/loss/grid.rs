@@ -31,7 +31,6 @@ impl Norm {
     }
 
     /// The norm of an error, by its definition. `error` is OIHW.
-    #[cfg(test)]
     pub(super) fn of(&self, error: &[f64], taps: usize) -> f64 {
         let inputs = self.mean.len();
         let rows = error.chunks(inputs * taps).zip(&self.output);

@@ -33,6 +33,14 @@ impl Compression<'_> {
                 })
             };
             let d1s: Vec<u32> = tucker().map(|[d1, _]| d1).collect();
+            if d1s.is_empty() {
+                let cp_ranks = layer.forms.iter().filter_map(|form| match form {
+                    Form::Cp(rank) => Some(*rank),
+                    _ => None,
+                });
+                let rank = nearest(c.max(n), &cp_ranks.collect::<Vec<_>>())?;
+                return Some((layer.op, Form::Cp(rank)));
+            }
             let d1 = nearest(c, &d1s)?;
             let of_d1 = tucker().filter(|ranks| ranks[0] == d1);
             let d2s: Vec<u32> = of_d1.map(|ranks| ranks[1]).collect();

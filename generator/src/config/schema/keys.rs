@@ -72,9 +72,15 @@ const fn convolution(mapping: Mapping) -> bool {
     matches!(mapping, Op(NetworkOp::Conv)) || layer(mapping)
 }
 
-/// Whether a mapping has what the planner chooses for a convolution.
+/// Whether a mapping has what the planner chooses for a convolution. The factors of a low-rank layer are always planned.
 const fn planned(mapping: Mapping) -> bool {
-    convolution(mapping) || matches!(mapping, LayerOptions(NetworkOp::Conv))
+    let is_convolution = convolution(mapping) && !matches!(mapping, Call(CallOp::LowRank));
+    is_convolution || matches!(mapping, LayerOptions(NetworkOp::Conv))
+}
+
+/// Whether a mapping describes a convolution with a filter of any size.
+const fn with_filter(mapping: Mapping) -> bool {
+    convolution(mapping) && !matches!(mapping, Call(CallOp::Pointwise | CallOp::LowRank))
 }
 
 /// Whether a mapping describes a convolution with what a network would fuse into it.
@@ -296,6 +302,13 @@ pub static ROWS: &[Row] = &[
         "Tucker ranks",
     ),
     Row::new(
+        Key::Rank,
+        of!(Call(CallOp::LowRank)),
+        "`R`",
+        "required",
+        "channels between the two factors, at most C and N",
+    ),
+    Row::new(
         Key::Gpu,
         call,
         "a [name](gpus.md), or a list of names",
@@ -365,7 +378,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Kernel,
-        |mapping| convolution(mapping) && !matches!(mapping, Call(CallOp::Pointwise)),
+        with_filter,
         "number or `[R, S]`",
         "3",
         "height and width of the filter",
@@ -387,7 +400,7 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Dilation,
-        |mapping| convolution(mapping) && !matches!(mapping, Call(CallOp::Pointwise)),
+        with_filter,
         PAIR,
         "1",
         "step between filter taps",

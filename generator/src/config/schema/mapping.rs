@@ -188,6 +188,13 @@ enum_with_rows! {
             meaning: "1x1 to D1 channels, the filter to D2, 1x1 to N, in one to three launches, whatever is fastest",
             fixed: &[],
         },
+        LowRank = CallOpRow {
+            name: "low_rank",
+            sizes: &["C", "N", "H", "W"],
+            example: "low_rank 512,256,7,7, rank = 64",
+            meaning: "1x1 to `rank` channels, 1x1 to N; with H = W = 1 the two linear layers of a linear layer with a rank",
+            fixed: &[(Key::Kernel, |_| 1)],
+        },
     }
 }
 

@@ -63,6 +63,7 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
         Mapping::Call(op) => {
             let ranks = match op {
                 CallOp::Tucker if key != Key::Ranks => ", ranks = [2, 2]",
+                CallOp::LowRank if key != Key::Rank => ", rank = 2",
                 _ => "",
             };
             let sizes = &["8", "8", "9", "9"][..op.row().sizes.len()].join(",");

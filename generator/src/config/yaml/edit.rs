@@ -82,13 +82,16 @@ fn with_ranks_of(line: &str, op: &Op) -> Option<String> {
         .filter(is_kept)
         .map(str::to_owned)
         .collect();
-    let (ranks, rank) = match &op.kind {
-        OpKind::Conv(conv) => (conv.options.ranks, conv.options.rank),
-        OpKind::Linear(linear) => (None, linear.options.rank),
-        _ => (None, None),
+    let (ranks, cp_rank, rank) = match &op.kind {
+        OpKind::Conv(conv) => (conv.options.ranks, conv.options.cp_rank, conv.options.rank),
+        OpKind::Linear(linear) => (None, None, linear.options.rank),
+        _ => (None, None, None),
     };
     if let Some([d1, d2]) = ranks {
         kept.push(format!("{}: [{d1}, {d2}]", Key::Ranks));
+    }
+    if let Some(rank) = cp_rank {
+        kept.push(format!("{}: {rank}", Key::CpRank));
     }
     if let Some(rank) = rank {
         kept.push(format!("{}: {rank}", Key::Rank));

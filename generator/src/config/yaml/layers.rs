@@ -138,6 +138,7 @@ pub(in crate::config) fn layer(
     let batch = overrides.batch(batch.unwrap_or(1));
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
     options.ranks = fields.integers(Key::Ranks, "[D1, D2]", report);
+    options.rank = fields.integer(Key::Rank, report);
     let options = overrides.convolution(options);
     let prologue = prologue(fields, report);
     let residual = fields.boolean(Key::Residual, false, report);
