@@ -219,3 +219,22 @@ def test_two_processes_have_the_same_weights(tmp_path: Path) -> None:
     for name in PLAN.layers:
         assert torch.equal(one["admm"]["layers"][name]["z"], two["admm"]["layers"][name]["z"])
     assert one["admm"]["updates"] == 2
+
+
+def test_a_step_that_leaves_no_trace_is_announced(small: Small) -> None:
+    admm = tdc.Admm(small, PLAN, steps=2)
+    weight = small.conv2.weight
+
+    def step_like_a_graph() -> None:
+        weight.data.mul_(1.01)  # no change of the version, no hook
+
+    step_like_a_graph()
+    assert not admm.step(), "there is nothing to notice"
+    before = weight.detach().clone()
+    assert admm.step(stepped=True)
+    assert not torch.equal(before, weight)
+    before = weight.detach().clone()
+    optimizer = torch.optim.SGD(small.parameters(), lr=0.0)
+    train(small, optimizer, 1, lambda: admm.step(stepped=False))
+    assert torch.equal(before, weight)
+    assert admm.updates == 0
