@@ -21,6 +21,15 @@ class PlanKey:
 
 
 @dataclass(frozen=True)
+class LatencyKey:
+    """A generated network: `form` is dense, narrow or the method of its ranks."""
+
+    network: str
+    form: str
+    cut: float
+
+
+@dataclass(frozen=True)
 class Job:
     """One run. `rate` is that after the base network; for the narrow network that of its whole training."""
 
@@ -38,10 +47,10 @@ class Job:
 
 
 class Results:
-    """Settings, chosen rates, plans of ranks and finished runs.
+    """Settings, chosen rates, plans of ranks, finished runs and latencies.
 
-    Each line is a mapping with one of the keys `settings`, `rates`, `plan` and `job`. A last line without its end, as
-    a killed run leaves it, is dropped.
+    Each line is a mapping with one of the keys `settings`, `rates`, `plan`, `job` and `latency`. A last line without
+    its end, as a killed run leaves it, is dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,6 +59,7 @@ class Results:
         self.rates: dict[tuple[str, str, float], float] = {}
         self.plans: dict[PlanKey, Record] = {}
         self.runs: dict[Job, Record] = {}
+        self.latencies: dict[LatencyKey, float] = {}
         self._lock = threading.Lock()
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
@@ -65,6 +75,8 @@ class Results:
             self.rates = {(network, arm, cut): rate for network, arm, cut, rate in record["rates"]}
         elif "plan" in record:
             self.plans[PlanKey(**record["plan"])] = record
+        elif "latency" in record:
+            self.latencies[LatencyKey(**record["latency"])] = record["us"]
         else:
             self.runs[Job(**record["job"])] = record
 
@@ -97,3 +109,7 @@ class Results:
     def add_run(self, job: Job, record: Record) -> None:
         """Writes a finished run."""
         self._append({"job": asdict(job)} | record)
+
+    def add_latency(self, key: LatencyKey, us: float) -> None:
+        """Writes the measured time of a generated network, microseconds."""
+        self._append({"latency": asdict(key), "us": us})

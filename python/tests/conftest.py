@@ -50,13 +50,13 @@ def tdc_gen() -> str:
     return found
 
 
-def run_generated(folder: Path, image: Tensor) -> Tensor:
-    """The output of a generated program that is compiled against the headers of the CPU emulation."""
+def build(folder: Path, main: Path) -> Path:
+    """The program of a generated folder and a main file, compiled against the headers of the CPU emulation."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         pytest.skip("no C++ compiler")
     headers = ROOT / "generator" / "src" / "compile" / "cpu"
-    sources = [folder / "main.cu", *(folder / "src").glob("*.cu"), *(folder / "src" / "units").glob("*.cu")]
+    sources = [main, *(folder / "src").glob("*.cu"), *(folder / "src" / "units").glob("*.cu")]
     flags = ["-std=c++17", "-O1", "-march=native", "-pthread", "-w", f"-I{headers}", f"-I{folder / 'include'}"]
 
     def compiled(source: Path) -> Path:
@@ -68,6 +68,12 @@ def run_generated(folder: Path, image: Tensor) -> Tensor:
         objects = list(pool.map(compiled, sources))
     program = folder / "program"
     subprocess.run([compiler, "-pthread", *objects, "-o", program], check=True)
+    return program
+
+
+def run_generated(folder: Path, image: Tensor) -> Tensor:
+    """The output of a generated program for a batch of images, on the CPU emulation."""
+    program = build(folder, folder / "main.cu")
     (folder / "input.bin").write_bytes(image.contiguous().numpy().tobytes())
     files = ["--weights", "weights.bin", "--input", "input.bin", "--output", "output.bin"]
     subprocess.run([program, *files, "--runs", "0"], cwd=folder, check=True, stdout=subprocess.DEVNULL)

@@ -94,9 +94,12 @@ def test_correct_counts_the_renderings_of_each_base_image() -> None:
 def test_the_page_of_the_fixture() -> None:
     text = report.page(Results(FIXTURE))
     # Seed 2 has no run of the control; the run of `direct` at another rate than the chosen one does not count.
-    assert "| direct | 0.1 | 97.0 | 75.0 | 43.8 to 100.0 | 66.7 83.3 |" in text
-    assert "| admm, own dense weights |  |  | 95.8 |" in text
-    assert "| fine | 0.01 |" in text
+    assert "| direct | 17.2 | 0.1 | 97.0 | 75.0 | 43.8 to 100.0 | 66.7 83.3 |" in text
+    assert "| admm, own dense weights |  |  |  | 95.8 |" in text
+    assert "| fine | 17.2 | 0.01 |" in text
+    assert "| dense | 16.1 |" in text
+    assert "| direct, uniform ranks | 21.5 |" in text
+    assert "| narrow |  | 0.1 |" in text
     assert "| direct minus dense | -22.9 | -56.2 to 0.0 |" in text
     assert "| direct minus direct, uniform ranks | 25.0 |" in text
     assert "- `tdc` found no ranks for vgg at 84 %; its arm is left out." in text
