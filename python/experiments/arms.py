@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from data import SIZE, Difficulty, Split, splits
 from networks import NETWORKS
 from results import Job, PlanKey, Record, Results
 from torch import nn
-from training import accuracy, correct, fit
+from training import accuracy, correct, fit, others_run
 
 import tdc_torch as tdc
 
@@ -22,12 +21,10 @@ RATES = (0.03, 0.1, 0.2)
 TUNED = ("dense", "direct", "admm", "control", "narrow")
 """Arms whose rate is chosen on validation images, for each network and cut. `fine` has 0.1 times the base rate."""
 
-_seeding = threading.Lock()
-
 
 @dataclass
 class Experiment:
-    """What all runs share."""
+    """What all runs share. Its functions are called by threads that hold `training.exclusive`."""
 
     results: Results
     data: Path
@@ -36,15 +33,15 @@ class Experiment:
     copies: int
     difficulty: Difficulty
     _parts: dict[int, dict[str, Split]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def parts(self, seed: int) -> dict[str, Split]:
         """The images of a seed, rendered once and kept on the device."""
-        with self._lock:
-            if seed not in self._parts:
-                rendered = splits(self.data, seed, self.difficulty, self.copies)
-                self._parts[seed] = {name: split.to(self.device) for name, split in rendered.items()}
-            return self._parts[seed]
+        if seed not in self._parts:
+            rendered = splits(self.data, seed, self.difficulty, self.copies)
+            self._parts[seed] = {name: split.to(self.device) for name, split in rendered.items()}
+            if self.device == "cuda":
+                torch.cuda.current_stream().synchronize()
+        return self._parts[seed]
 
     def base(self, network: str, seed: int) -> nn.Module:
         """The trained dense network of a seed; trained at the first call, which must have ended before the next."""
@@ -71,7 +68,8 @@ class Experiment:
         model = self.base(key.network, key.seed).cpu()
         example = torch.zeros(1, 1, SIZE, SIZE)
         try:
-            plan = tdc.compress(model, example, flops_cut=key.cut, method=key.method, step=2, name=key.network)
+            with others_run():
+                plan = tdc.compress(model, example, flops_cut=key.cut, method=key.method, step=2, name=key.network)
         except tdc.GeneratorError as error:
             if key.method != "tdc":
                 raise
@@ -124,7 +122,6 @@ class Experiment:
 
 
 def new(network: str, width: float, seed: int) -> nn.Module:
-    """An untrained network. PyTorch's own initialisation has one generator for all threads."""
-    with _seeding:
-        torch.manual_seed(seed)
-        return NETWORKS[network](width)
+    """An untrained network."""
+    torch.manual_seed(seed)
+    return NETWORKS[network](width)

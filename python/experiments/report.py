@@ -32,11 +32,11 @@ COMPARED = [
 ]
 
 INTRODUCTION = """\
-Cluttered digits on {device}, PyTorch {torch}: {clutter} pieces of clutter, noise {noise}, {copies} renderings of each
-of the 1,047 base images of the training. Rates are chosen on validation images of seed 0, except that of `fine`.
-Intervals are 95 % by bootstrap over the base images of the test, paired if two arms are compared. A table has the seeds
-for which all of its arms have finished. Ranks are those of `tdc-gen compress --method optimal`, unless the arm
-names another method.
+Cluttered digits, {clutter} pieces of clutter, noise {noise}, {copies} renderings of each of the 1,047 base images of
+the training; trained on {device}, PyTorch {torch}, {arithmetic}. Rates are chosen on validation images of seed 0,
+except that of `fine`. Intervals are 95 % by bootstrap over the base images of the test, paired if two arms are
+compared. A table has the seeds for which all of its arms have finished. Ranks are those of `tdc-gen compress --method
+optimal`, unless the arm names another method.
 
 The base network is a dense network after {epochs} epochs. Every arm trains as many epochs again:
 

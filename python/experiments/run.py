@@ -55,7 +55,9 @@ class Pool:
 
     def _on_stream(self, task: Callable[[], object]) -> None:
         stream = torch.cuda.stream(torch.cuda.Stream()) if self.device == "cuda" else contextlib.nullcontext()
-        with stream:
+        with stream, training.exclusive:
+            if training.stop.is_set():
+                raise training.Stopped
             task()
 
     def interrupt(self) -> None:
@@ -156,6 +158,8 @@ def main() -> int:
         metavar="CLUTTER:NOISE",
         help="of several, easiest first, the hardest at which the dense networks are good enough",
     )
+    parser.add_argument("--bf16", action="store_true", help="autocast in training")
+    parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()
     if options.write_data:
         data.write_npz(options.write_data)
@@ -167,6 +171,7 @@ def main() -> int:
     torch.backends.cudnn.allow_tf32 = True
     # PyTorch loads its linear algebra at the first call, which must not be that of two threads.
     torch.linalg.eigh(torch.eye(2, device=options.device))
+    training.arithmetic = training.Arithmetic(options.bf16, options.channels_last)
     results = Results(options.results / "results.jsonl")
     experiment = Experiment(results, options.data, options.epochs, options.device, options.copies, data.Difficulty())
     pool = Pool(options.jobs, options.device)
@@ -177,6 +182,7 @@ def main() -> int:
             {
                 "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
                 "torch": torch.__version__,
+                "arithmetic": "bf16 autocast" if options.bf16 else "fp32" if options.device == "cpu" else "TF32",
                 "epochs": options.epochs,
                 "copies": options.copies,
                 "clutter": experiment.difficulty.clutter,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from data import Split
@@ -20,15 +22,43 @@ WARM_UP = 3
 """Steps before a graph is captured, in which libraries choose their kernels and allocate workspace."""
 
 
+CHUNK = 4000
+"""Images of a batch of the evaluation."""
+
+
 class Stopped(Exception):  # noqa: N818 (no error: the user has interrupted the experiment)
     """Training was interrupted."""
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """How networks are computed on the device; the same for all runs of an experiment."""
+
+    bf16: bool = False
+    """Autocast to bf16 in training, else fp32 (TF32 in convolutions on a GPU). Evaluation is in fp32."""
+    channels_last: bool = False
+
+
+arithmetic = Arithmetic()
 stop = threading.Event()
 """Set by an interrupt. Training ends after the epoch."""
+exclusive = threading.Lock()
+"""Held by every task, except while it replays graphs or waits for a program.
 
-_capturing = threading.Lock()
+A capture fails if another thread allocates, synchronises the device or destroys a graph meanwhile. PyTorch's global
+generator, which initialises networks, also needs one thread at a time.
+"""
 _of_thread = threading.local()
+
+
+@contextmanager
+def others_run() -> Iterator[None]:
+    """Other tasks may take the device meanwhile."""
+    exclusive.release()
+    try:
+        yield
+    finally:
+        exclusive.acquire()
 
 
 class Loop:
@@ -52,22 +82,37 @@ class Loop:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.velocities = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.done = 0
 
-    def step(self) -> None:
-        """The next step."""
-        if self.graph is not None:
-            self.graph.replay()
-        elif self.images.is_cuda and self.done >= WARM_UP:
+    def epoch(self, admm: tdc.Admm | None) -> None:
+        """One pass over the images. The dual update of ADMM falls on its last step."""
+        eager = 0
+        if self.images.is_cuda and self.graph is None:
+            eager = min(WARM_UP, self.steps - 1)
+            for _ in range(eager):
+                self._step()
+                _pull(admm)
             self.graph = _captured(self._step)
-            self.graph.replay()
-        else:
-            self._step()
-        self.done += 1
+        advance = self.graph.replay if self.graph is not None else self._step
+        with others_run():
+            for _ in range(eager, self.steps - 1):
+                advance()
+                _pull(admm)
+            advance()
+            if self.images.is_cuda:
+                torch.cuda.current_stream().synchronize()
+        _pull(admm)
+
+    def close(self) -> None:
+        """Frees the graph."""
+        if self.graph is not None:
+            self.graph.reset()
+            self.graph = None
 
     def _step(self) -> None:
         index = self.order.index_select(0, self.at)[0]
-        loss = F.cross_entropy(self.model(self.images[index]), self.labels[index])
+        with torch.autocast(self.images.device.type, torch.bfloat16, arithmetic.bf16, cache_enabled=False):
+            outputs = self.model(self.images[index])
+        loss = F.cross_entropy(outputs.float(), self.labels[index])
         gradients = list(torch.autograd.grad(loss, self.parameters))
         with torch.no_grad():
             self._update(gradients)
@@ -82,20 +127,28 @@ class Loop:
         torch._foreach_add_(self.parameters, gradients)
 
 
+def _pull(admm: tdc.Admm | None) -> None:
+    if admm:
+        admm.step(stepped=True)
+
+
 def _captured(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
     """A graph of the step, which is not run. All graphs of a thread share a memory pool, as they run in turn."""
-    with _capturing:
-        if not hasattr(_of_thread, "pool"):
-            # A pool is freed with its last graph; this one stays.
-            _of_thread.pool = torch.cuda.graph_pool_handle()
-            _of_thread.keeper = torch.cuda.CUDAGraph()
-            _of_thread.keeper.capture_begin(_of_thread.pool, capture_error_mode="thread_local")
-            _of_thread.kept = torch.zeros(1, device="cuda")
-            _of_thread.keeper.capture_end()
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate meanwhile.
-        graph.capture_begin(_of_thread.pool, capture_error_mode="thread_local")
-        step()
+    if not hasattr(_of_thread, "pool"):
+        # A pool is freed with its last graph; this one stays.
+        _of_thread.pool = torch.cuda.graph_pool_handle()
+        _of_thread.keeper = _capture(lambda: setattr(_of_thread, "kept", torch.zeros(1, device="cuda")))
+    return _capture(step)
+
+
+def _capture(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.current_stream().synchronize()
+    # Other threads replay meanwhile.
+    graph.capture_begin(_of_thread.pool, capture_error_mode="thread_local")
+    try:
+        work()
+    finally:
         graph.capture_end()
     return graph
 
@@ -103,38 +156,39 @@ def _captured(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
 def fit(
     model: nn.Module, split: Split, epochs: int, rate: float, seed: int, plan: tdc.Plan | None = None
 ) -> dict[str, float]:
-    """Trains; with a plan also by ADMM. Returns the residuals of the plan's layers.
+    """Trains; with a plan also by ADMM. Returns the residuals of the plan's layers. The caller holds `exclusive`.
 
     Raises:
         Stopped: the experiment was interrupted.
     """
+    if arithmetic.channels_last:
+        model.to(memory_format=torch.channels_last)
     loop = Loop(model, split, epochs, rate, seed)
     admm = tdc.Admm(model, plan, loop.steps) if plan else None
     model.train()
-    for _ in range(epochs):
-        for _ in range(loop.steps):
-            loop.step()
-            if admm:
-                admm.step(stepped=True)
-        if split.images.is_cuda:
-            torch.cuda.current_stream().synchronize()
-        if stop.is_set():
-            raise Stopped
+    try:
+        for _ in range(epochs):
+            loop.epoch(admm)
+            if stop.is_set():
+                raise Stopped
+    finally:
+        loop.close()
     return admm.residuals() if admm else {}
+
+
+def _right(model: nn.Module, split: Split) -> Tensor:
+    model.eval()
+    return torch.cat([model(part).argmax(1) for part in split.images.split(CHUNK)]) == split.labels
 
 
 @torch.no_grad()
 def correct(model: nn.Module, split: Split) -> str:
     """The number of correct renderings of each base image, one digit for each, in ascending order of the images."""
-    model.eval()
-    right = torch.cat([model(part).argmax(1) for part in split.images.split(1000)]) == split.labels
-    right = right.cpu()
+    right = _right(model, split).cpu()
     return "".join(str(int(right[split.base == base].sum())) for base in split.base.unique())
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, split: Split) -> float:
     """The fraction of correct images."""
-    model.eval()
-    right = torch.cat([model(part).argmax(1) for part in split.images.split(1000)]) == split.labels
-    return right.double().mean().item()
+    return _right(model, split).double().mean().item()

@@ -64,7 +64,8 @@ def test_the_loop_is_sgd_with_nesterov_momentum_and_a_cosine_schedule(small: Sma
     generator = torch.Generator().manual_seed(0)
     split = data.Split(torch.randn(300, 3, 5, 7, generator=generator), torch.arange(300) % 5, torch.arange(300))
     expected = copy.deepcopy(small)
-    training.fit(small, split, 3, 0.1, seed=4)
+    with training.exclusive:
+        training.fit(small, split, 3, 0.1, seed=4)
     optimizer = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
     order = torch.Generator().manual_seed(4)
