@@ -138,6 +138,13 @@ def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[floa
     pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s)))
 
 
+def interrupted_once(*_: object) -> None:
+    """Handles the first signal. More of them, as `timeout` sends, must not disturb the orderly end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,7 +182,8 @@ def main() -> int:
     results = Results(options.results / "results.jsonl")
     experiment = Experiment(results, options.data, options.epochs, options.device, options.copies, data.Difficulty())
     pool = Pool(options.jobs, options.device)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted_once)
     try:
         choose_difficulty(experiment, pool, options.networks, options.difficulty)
         results.set_settings(

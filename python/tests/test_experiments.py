@@ -165,6 +165,9 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
         if lines.exists() and '"job"' in lines.read_text():
             break
         time.sleep(0.05)
+    # Twice, as `timeout` does.
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 130, output
