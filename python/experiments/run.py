@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import data
@@ -103,11 +104,7 @@ def choose_difficulty(experiment: Experiment, pool: Pool, networks: list[str], t
             trial = dataclasses.replace(experiment, difficulty=choice, _parts={})
             found[choice].append(training.accuracy(trial.base(network, 0), trial.parts(0)["validation"]))
 
-        tasks: list[Task] = []
-        for choice in choices:
-            for network in networks:
-                tasks.append((f"{network} at {choice}", lambda c=choice, n=network: measure(c, n)))  # type: ignore[misc]
-        pool.run(tasks)
+        pool.run((f"{n} at {choice}", partial(measure, choice, n)) for choice in choices for n in networks)
         for choice, values in found.items():
             print(f"{choice}: dense networks {', '.join(f'{100 * value:.1f}' for value in values)} %", flush=True)
         enough = [choice for choice in choices if min(found[choice]) >= ENOUGH]
@@ -119,16 +116,16 @@ def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[floa
     """The whole experiment: base networks, plans of ranks, rates, all arms."""
 
     def job_tasks(jobs: Iterable[Job]) -> list[Task]:
-        return [(f"{job}", lambda job=job: experiment.run(job)) for job in jobs]  # type: ignore[misc]
+        return [(f"{job}", partial(experiment.run, job)) for job in jobs]
 
     results = experiment.results
     pairs = [(network, seed) for seed in range(seeds) for network in networks]
-    pool.run((f"base {n} {s}", lambda n=n, s=s: experiment.base(n, s)) for n, s in pairs)  # type: ignore[misc]
+    pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in pairs)
     keys = [PlanKey(n, cut, s, method) for n, s in pairs for cut in cuts for method in METHODS]
     tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
     dense = [job for job in tuning if job.arm in ("dense", "narrow")]
     # Dense networks train on the device while ranks are chosen on the CPU.
-    plans: list[Task] = [(f"{key}", lambda key=key: experiment.choose_ranks(key)) for key in keys]  # type: ignore[misc]
+    plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in keys]
     pool.run([*plans, *job_tasks(dense)])
     pool.run(job_tasks(job for job in tuning if job not in dense))
     if any(job not in results.runs for job in tuning):
