@@ -1,6 +1,6 @@
 """A factorised model in PyTorch and the network that is generated from its weights give the same output.
 
-The generated program is compiled unchanged against the headers of the CPU emulation, so no GPU is needed.
+Without a GPU the generated program is compiled unchanged against the headers of the CPU emulation.
 """
 
 from __future__ import annotations
