@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from arms import new
 from data import SIZE
+from networks import NETWORKS
 from results import LatencyKey, Results
 from torch import nn
 
@@ -26,11 +27,11 @@ import tdc_torch as tdc
 ROUNDS = 7
 
 
-def models(results: Results) -> dict[LatencyKey, nn.Module]:
+def models(results: Results, networks: list[str]) -> dict[LatencyKey, nn.Module]:
     """The networks, with random weights, on which the latency does not depend."""
     found: dict[LatencyKey, nn.Module] = {}
     for key, plan in results.plans.items():
-        if key.seed != 0 or not plan["layers"]:
+        if key.seed != 0 or key.network not in networks or not plan["layers"]:
             continue
         dense = new(key.network, 1.0, 0)
         found[LatencyKey(key.network, "dense", 0.0)] = dense
@@ -73,12 +74,13 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--arch", default="native")
     parser.add_argument("--jobs", type=int, default=16, help="compilers at a time [default: 16]")
     options = parser.parse_args()
     results = Results(options.results)
-    found = models(results)
+    found = models(results, options.networks)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(options.jobs) as pool:
         folders = {key: Path(temporary) / str(index) for index, key in enumerate(found)}
         sources = [source for key, folder in folders.items() for source in generate(found[key], folder)]

@@ -34,21 +34,24 @@ COMPARED = [
 INTRODUCTION = """\
 Cluttered digits, {clutter} pieces of clutter, noise {noise}, {copies} renderings of each of the 1,047 base images of
 the training; trained on {device}, PyTorch {torch}, {arithmetic}. Rates are chosen on validation images of seed 0,
-except that of `fine`. Intervals are 95 % by bootstrap over the base images of the test, paired if two arms are
-compared. A table has the seeds for which all of its arms have finished. Ranks are those of `tdc-gen compress --method
-optimal`, unless the arm names another method.
+except that of `fine`, by {rates}. Intervals are 95 % by bootstrap over the base images of the test, paired if two
+arms are compared. A table has the seeds for which all of its arms have finished. Ranks are those of `tdc-gen compress
+--method optimal`, unless the arm names another method.
 
 The base network is a dense network after {epochs} epochs. Every arm trains as many epochs again:
 
 - **dense**: the base network, trained on.
 - **direct**: decomposed, then trained. **untrained** means directly after decomposition, in every arm.
 - **fine**: as direct, at 0.1 times the base rate.
-- **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy then), the rest decomposed.
+- **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy then; dual updates in an epoch:
+  {updates}), the rest decomposed.
 - **control**: as admm, without its pull towards low rank.
 - **narrow**: a dense network with fewer channels and about as many operations, trained for both spans.
 
-*Train* is the accuracy on the images of the training at the end, *us* the measured time of the generated network for
-one image, in fp32, with the ranks of seed 0."""
+*Train* is the accuracy on the images of the training at the end."""
+
+LATENCY = """
+*us* is the measured time of the generated network for one image, in fp32, with the ranks of seed 0."""
 
 
 @dataclass
@@ -118,17 +121,25 @@ def interval(values: numpy.ndarray) -> tuple[float, float, float]:
     return 100 * images.mean(), 100 * low, 100 * high
 
 
+def row(cells: list[str]) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cells) + " |"
+
+
 def arms(table: Table) -> list[str]:
     """The table of all arms."""
-    lines = ["| arm | us | rate | train (%) | test (%) | interval | each seed |", "|---|---|---|---|---|---|---|"]
+    timed = any(arm.us is not None for arm in table.values())
+    columns = ["arm", *(["us"] if timed else []), "rate", "train (%)", "test (%)", "interval", "each seed"]
+    lines = [row(columns), "|" + "---|" * len(columns)]
     for name, arm in sorted(table.items()):
         values = numpy.array(list(arm.test.values()))
         mean, low, high = interval(values)
-        each = " ".join(f"{100 * row.mean():.1f}" for row in values)
+        each = " ".join(f"{100 * seed.mean():.1f}" for seed in values)
         rate = f"{arm.rate:g}" if arm.rate is not None else ""
         train = f"{100 * sum(arm.train.values()) / len(arm.train):.1f}" if arm.train else ""
         us = f"{arm.us:.1f}" if arm.us is not None else ""
-        lines.append(f"| {name} | {us} | {rate} | {train} | {mean:.1f} | {low:.1f} to {high:.1f} | {each} |")
+        times = [us] if timed else []
+        lines.append(row([name, *times, rate, train, f"{mean:.1f}", f"{low:.1f} to {high:.1f}", each]))
     return lines
 
 
@@ -152,7 +163,7 @@ def left_out(results: Results) -> list[str]:
 def page(results: Results) -> str:
     """The page."""
     lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`; do not edit.", ""]
-    lines += [INTRODUCTION.format(**results.settings), ""]
+    lines += [INTRODUCTION.format(**results.settings), *([LATENCY] if results.latencies else []), ""]
     reasons = left_out(results)
     lines += [*reasons, ""] if reasons else []
     for (network, cut), table in tables(results).items():

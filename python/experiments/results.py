@@ -12,7 +12,7 @@ Record = dict[str, object]
 
 @dataclass(frozen=True)
 class PlanKey:
-    """What a plan of ranks depends on."""
+    """What a plan of ranks depends on. The seed counts for `optimal`, which reads the weights; else it is 0."""
 
     network: str
     cut: float
@@ -43,7 +43,7 @@ class Job:
     @property
     def plan(self) -> PlanKey:
         """The plan of ranks that the run needs, unless it is of a dense network."""
-        return PlanKey(self.network, self.cut, self.seed, self.method)
+        return PlanKey(self.network, self.cut, self.seed if self.method == "optimal" else 0, self.method)
 
 
 class Results:

@@ -18,7 +18,7 @@ import dataclasses
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,9 @@ import torch
 import training
 from arms import BASE_RATE, RATES, TUNED, Experiment
 from networks import NETWORKS
-from results import Job, PlanKey, Results
+from results import Job, Results
+
+from tdc_torch import generator
 
 METHODS = ("optimal", "uniform", "tdc")
 ENOUGH = 0.915
@@ -55,14 +57,16 @@ class Pool:
             print(f"{time.monotonic() - self._start:.0f} s, {done}/{len(todo)}: {todo[future]} {state}", flush=True)
 
     def _on_stream(self, task: Callable[[], object]) -> None:
-        stream = torch.cuda.stream(torch.cuda.Stream()) if self.device == "cuda" else contextlib.nullcontext()
-        with stream, training.exclusive:
+        with contextlib.ExitStack() as stack:
+            if self.device == "cuda":
+                stack.enter_context(torch.cuda.stream(training.stream_of_thread()))
+            stack.enter_context(training.exclusive)
             if training.stop.is_set():
                 raise training.Stopped
             task()
 
     def interrupt(self) -> None:
-        """Ends what runs, after the epoch, and drops what waits."""
+        """Ends what runs, within an epoch, and drops what waits."""
         training.stop.set()
         self._pool.shutdown(cancel_futures=True)
 
@@ -83,15 +87,22 @@ def chosen_rates(results: Results, jobs: list[Job]) -> dict[tuple[str, str, floa
     return {key: rate for key, (_, rate) in best.items()}
 
 
+def dense_jobs(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
+    """The runs of a seed that need no ranks, at the chosen rates."""
+    dense = Job(network, "dense", 0.0, seed, results.rates[network, "dense", 0.0])
+    return [dense, *(Job(network, "narrow", cut, seed, results.rates[network, "narrow", cut]) for cut in cuts)]
+
+
 def jobs_of_seed(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
     """All runs of a seed at the chosen rates. Methods that found no ranks are left out."""
-    jobs = [Job(network, "dense", 0.0, seed, results.rates[network, "dense", 0.0])]
+    jobs = []
     for cut in cuts:
-        rates = {arm: results.rates[network, arm, cut] for arm in TUNED if arm != "dense"}
+        rates = {arm: results.rates[network, arm, cut] for arm in ("direct", "admm", "control")}
         jobs += [Job(network, arm, cut, seed, rate) for arm, rate in rates.items()]
         jobs.append(Job(network, "fine", cut, seed, 0.1 * BASE_RATE))
         jobs += [Job(network, "direct", cut, seed, rates["direct"], method) for method in METHODS[1:]]
-    return [job for job in jobs if job.arm in ("dense", "narrow") or results.plans.get(job.plan, {}).get("layers")]
+    compressed = [job for job in jobs if results.plans.get(job.plan, {}).get("layers")]
+    return dense_jobs(results, network, cuts, seed) + compressed
 
 
 def choose_difficulty(experiment: Experiment, pool: Pool, networks: list[str], texts: list[str]) -> None:
@@ -121,18 +132,42 @@ def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[floa
     results = experiment.results
     pairs = [(network, seed) for seed in range(seeds) for network in networks]
     pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in pairs)
-    keys = [PlanKey(n, cut, s, method) for n, s in pairs for cut in cuts for method in METHODS]
-    tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
-    dense = [job for job in tuning if job.arm in ("dense", "narrow")]
+    keys = [Job(n, "direct", cut, s, 0.0, method).plan for n, s in pairs for cut in cuts for method in METHODS]
+    plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in dict.fromkeys(keys)]
     # Dense networks train on the device while ranks are chosen on the CPU.
-    plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in keys]
-    pool.run([*plans, *job_tasks(dense)])
-    pool.run(job_tasks(job for job in tuning if job not in dense))
-    if any(job not in results.runs for job in tuning):
-        print("runs that choose the rates have failed; the same command repeats them")
-        return
-    results.set_rates(chosen_rates(results, tuning))
+    if results.rates:
+        jobs = [job for n, s in pairs for job in dense_jobs(results, n, cuts, s)]
+        pool.run([*plans, *job_tasks(jobs)])
+    else:
+        tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
+        dense = [job for job in tuning if job.arm in ("dense", "narrow")]
+        pool.run([*plans, *job_tasks(dense)])
+        pool.run(job_tasks(job for job in tuning if job not in dense))
+        if any(job not in results.runs for job in tuning):
+            print("runs that choose the rates have failed; the same command repeats them")
+            return
+        results.set_rates(chosen_rates(results, tuning))
     pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s)))
+
+
+def beside_others(run: Callable[..., str]) -> Callable[..., str]:
+    """`tdc-gen` runs beside other tasks, but not what `compress` does before.
+
+    While torch.fx traces a model, it changes how the modules of all threads are called.
+    """
+
+    def released(arguments: Sequence[str | Path]) -> str:
+        with training.others_run():
+            return run(arguments)
+
+    return released
+
+
+def rates_of(other: Results | None) -> str:
+    """Which runs choose the rates, for the page."""
+    if other is None:
+        return "runs of this experiment"
+    return "shorter runs: {epochs} epochs, {clutter} pieces of clutter, noise {noise}".format(**other.settings)
 
 
 def interrupted_once(*_: object) -> None:
@@ -162,6 +197,9 @@ def main() -> int:
         metavar="CLUTTER:NOISE",
         help="of several, easiest first, the hardest at which the dense networks are good enough",
     )
+    parser.add_argument(
+        "--rates", type=Path, metavar="RESULTS", help="take the rates that another experiment has chosen"
+    )
     parser.add_argument("--bf16", action="store_true", help="autocast in training")
     parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()
@@ -171,12 +209,15 @@ def main() -> int:
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: arms train before and after their decomposition")
     options.results.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    if options.device == "cuda":
+        torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = True
     # PyTorch loads its linear algebra at the first call, which must not be that of two threads.
     torch.linalg.eigh(torch.eye(2, device=options.device))
     training.arithmetic = training.Arithmetic(options.bf16, options.channels_last)
+    generator.run = beside_others(generator.run)
     results = Results(options.results / "results.jsonl")
+    other = Results(options.rates) if options.rates else None
     experiment = Experiment(results, options.data, options.epochs, options.device, options.copies, data.Difficulty())
     pool = Pool(options.jobs, options.device)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -189,11 +230,15 @@ def main() -> int:
                 "torch": torch.__version__,
                 "arithmetic": "bf16 autocast" if options.bf16 else "fp32" if options.device == "cpu" else "TF32",
                 "epochs": options.epochs,
+                "updates": training.UPDATES,
+                "rates": rates_of(other),
                 "copies": options.copies,
                 "clutter": experiment.difficulty.clutter,
                 "noise": experiment.difficulty.noise,
             }
         )
+        if other is not None:
+            results.set_rates(other.rates)
         run(experiment, pool, options.networks, options.cuts, options.seeds)
     except KeyboardInterrupt:
         pool.interrupt()

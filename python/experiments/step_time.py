@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Time that ADMM adds to a training step of ResNet-50, and time of its projection: ./step_time.py [--batch 32]
 
-Steps with and without ADMM take turns in rounds. A projection is timed alone, and set against an epoch of 40,000 steps,
-such as one of ImageNet at 32 images. Needs torchvision.
+Short blocks of steps with and without ADMM take turns; the time added is the median of the differences of neighbours.
+The pull and a projection are also timed alone. A projection is set against an epoch of 40,000 steps, such as one of
+ImageNet at 32 images. Needs torchvision.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 import torchvision
@@ -20,7 +22,9 @@ from torch.nn import functional as F
 import tdc_torch as tdc
 
 EPOCH = 40_000
-ROUNDS = 9
+ROUNDS = 60
+BLOCK = 4
+"""Steps of a block."""
 
 
 def plan_of(model: nn.Module) -> tdc.Plan:
@@ -37,7 +41,7 @@ def main() -> None:
     """Reads the command line and prints one JSON object; times are in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=40, help="steps in a round [default: 40]")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of blocks [default: {ROUNDS}]")
     parser.add_argument("--amp", action="store_true", help="autocast to bf16, channels last")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -66,20 +70,28 @@ def main() -> None:
         wait()
         return 1e3 * (time.perf_counter() - start) / count
 
-    def projection() -> float:
+    def alone(work: Callable[[], object]) -> float:
         wait()
         start = time.perf_counter()
         with torch.no_grad():
-            admm._update()
+            work()
         wait()
         return 1e3 * (time.perf_counter() - start)
 
-    steps(options.steps, True)
-    rounds = [(steps(options.steps, False), steps(options.steps, True)) for _ in range(ROUNDS)]
-    plain, pulled = (statistics.median(times) for times in zip(*rounds, strict=True))
-    added = statistics.median(pull - without for without, pull in rounds)
-    projection()
-    projected = statistics.median(projection() for _ in range(3))
+    steps(5 * BLOCK, True)
+    pairs = []
+    for index in range(options.rounds):
+        # The order of a pair alternates, so that a drift cancels.
+        first = steps(BLOCK, bool(index % 2))
+        second = steps(BLOCK, not index % 2)
+        pairs.append((second, first) if index % 2 else (first, second))
+    plain, pulled = (statistics.median(times) for times in zip(*pairs, strict=True))
+    differences = sorted(pull - without for without, pull in pairs)
+    added = statistics.median(differences)
+    quarter = len(differences) // 4
+    pull = statistics.median(alone(lambda: admm.step(stepped=True)) for _ in range(20))
+    alone(admm._update)
+    projected = statistics.median(alone(admm._update) for _ in range(3))
     print(
         json.dumps(
             {
@@ -91,7 +103,9 @@ def main() -> None:
                 "step_ms": round(plain, 3),
                 "step_with_admm_ms": round(pulled, 3),
                 "added_percent": round(100 * added / plain, 2),
-                "added_percent_of_rounds": [round(100 * (pull - without) / without, 2) for without, pull in rounds],
+                "added_percent_quartiles": [round(100 * differences[i] / plain, 2) for i in (quarter, -1 - quarter)],
+                "pull_alone_ms": round(pull, 3),
+                "pull_alone_percent": round(100 * pull / plain, 2),
                 "projection_ms": round(projected, 1),
                 "projection_percent_of_epoch": round(100 * projected / (EPOCH * plain), 4),
             }

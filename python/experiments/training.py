@@ -22,6 +22,8 @@ WARM_UP = 3
 """Steps before a graph is captured, in which libraries choose their kernels and allocate workspace."""
 
 
+UPDATES = 2
+"""Dual updates of ADMM in an epoch. Epochs of so few images are short."""
 CHUNK = 4000
 """Images of a batch of the evaluation."""
 
@@ -41,12 +43,12 @@ class Arithmetic:
 
 arithmetic = Arithmetic()
 stop = threading.Event()
-"""Set by an interrupt. Training ends after the epoch."""
+"""Set by an interrupt. Training ends within an epoch."""
 exclusive = threading.Lock()
-"""Held by every task, except while it replays graphs or waits for a program.
+"""Held by every task, except while it replays graphs or waits for a program. On a CPU tasks take turns.
 
 A capture fails if another thread allocates, synchronises the device or destroys a graph meanwhile. PyTorch's global
-generator, which initialises networks, also needs one thread at a time.
+generator, which initialises networks, and torch.fx also need one thread at a time.
 """
 _of_thread = threading.local()
 
@@ -59,6 +61,13 @@ def others_run() -> Iterator[None]:
         yield
     finally:
         exclusive.acquire()
+
+
+def stream_of_thread() -> torch.cuda.Stream:
+    """The thread's own stream. PyTorch has 32, and would give one to two threads if each run asked for another."""
+    if not hasattr(_of_thread, "stream"):
+        _of_thread.stream = torch.cuda.Stream()
+    return _of_thread.stream
 
 
 class Loop:
@@ -83,22 +92,26 @@ class Loop:
         self.velocities = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def epoch(self, admm: tdc.Admm | None) -> None:
-        """One pass over the images. The dual update of ADMM falls on its last step."""
+    def advance(self, count: int, admm: tdc.Admm | None) -> None:
+        """Some steps. A dual update of ADMM may fall on the last of them only."""
         eager = 0
         if self.images.is_cuda and self.graph is None:
-            eager = min(WARM_UP, self.steps - 1)
+            eager = min(WARM_UP, count - 1)
             for _ in range(eager):
                 self._step()
                 _pull(admm)
             self.graph = _captured(self._step)
-        advance = self.graph.replay if self.graph is not None else self._step
-        with others_run():
-            for _ in range(eager, self.steps - 1):
-                advance()
+        if self.graph is None:
+            for _ in range(count - 1):
+                self._step()
                 _pull(admm)
-            advance()
-            if self.images.is_cuda:
+            self._step()
+        else:
+            with others_run():
+                for _ in range(eager, count - 1):
+                    self.graph.replay()
+                    _pull(admm)
+                self.graph.replay()
                 torch.cuda.current_stream().synchronize()
         _pull(admm)
 
@@ -164,11 +177,13 @@ def fit(
     if arithmetic.channels_last:
         model.to(memory_format=torch.channels_last)
     loop = Loop(model, split, epochs, rate, seed)
-    admm = tdc.Admm(model, plan, loop.steps) if plan else None
+    period = max(1, loop.steps // UPDATES)
+    admm = tdc.Admm(model, plan, period) if plan else None
     model.train()
+    total = epochs * loop.steps
     try:
-        for _ in range(epochs):
-            loop.epoch(admm)
+        for start in range(0, total, period):
+            loop.advance(min(period, total - start), admm)
             if stop.is_set():
                 raise Stopped
     finally:

@@ -238,3 +238,15 @@ def test_a_step_that_leaves_no_trace_is_announced(small: Small) -> None:
     train(small, optimizer, 1, lambda: admm.step(stepped=False))
     assert torch.equal(before, weight)
     assert admm.updates == 0
+
+
+def test_weights_in_another_memory_format_are_pulled_alike(small: Small) -> None:
+    other = copy.deepcopy(small).to(memory_format=torch.channels_last)
+    for model in (small, other):
+        admm = tdc.Admm(model, PLAN, steps=2)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), 5, admm.step)
+    assert other.conv2.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not other.conv2.weight.is_contiguous()
+    torch.testing.assert_close(other.conv2.weight, small.conv2.weight, rtol=1e-4, atol=1e-5)
+    targets = admm._targets
+    assert all(t.stride() == w.stride() for t, w in zip(targets, admm._weights, strict=True))

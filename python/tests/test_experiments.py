@@ -117,6 +117,11 @@ def test_the_interval_is_that_of_all_resamples_of_the_base_images() -> None:
     assert numpy.percentile(means, 96.5) <= high <= numpy.percentile(means, 98.5)
 
 
+def test_the_published_page_is_that_of_its_results() -> None:
+    folder = ROOT / "docs" / "results"
+    assert report.page(Results(folder / "training.jsonl")) == (folder / "training.md").read_text()
+
+
 def test_results_resume_after_a_line_without_its_end(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     text = FIXTURE.read_text()
@@ -160,7 +165,7 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
     # A process group of its own: an interrupt from the terminal reaches `tdc-gen` as well.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
     lines = folder / "results.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
         if lines.exists() and '"job"' in lines.read_text():
             break
@@ -169,11 +174,11 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
     os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
     assert "interrupted" in output
     before = lines.read_text().splitlines()
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     after = lines.read_text().splitlines()
     assert after[: len(before)] == before

@@ -69,7 +69,8 @@ class Admm:
         self._scale = self._scaler.get_scale() if self._scaler else 1.0
         self._duals = [torch.zeros_like(weight) for weight in self._weights]
         self._z = self._projections([weight.detach().clone() for weight in self._weights])
-        self._targets = [z.clone() for z in self._z]
+        # In the memory format of the weights, so that one kernel pulls all layers.
+        self._targets = [torch.empty_like(weight).copy_(z) for weight, z in zip(self._weights, self._z, strict=True)]
         self._versions = self._current_versions()
         self._stepped = False
         self._watch_optimizers()
