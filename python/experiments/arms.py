@@ -3,113 +3,124 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
-import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from data import SIZE, Split, splits
+from data import SIZE, Difficulty, Split, splits
 from networks import NETWORKS
+from results import Job, PlanKey, Record, Results
 from torch import nn
-from training import correct, fit
+from training import accuracy, correct, fit
 
 import tdc_torch as tdc
 
 BASE_RATE = 0.1
-RATES = (0.01, 0.03, 0.1)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run. `rate` is that after the base network; for the narrow network that of its whole training."""
-
-    network: str
-    arm: str
-    cut: float
-    seed: int
-    rate: float
-    method: str = "optimal"
-
-    @property
-    def key(self) -> str:
-        """Name of the file of the result."""
-        return f"{self.network}-{self.arm}-{self.method}-{self.cut:g}-{self.rate:g}-{self.seed}"
-
-
+RATES = (0.03, 0.1, 0.2)
 TUNED = ("dense", "direct", "admm", "control", "narrow")
 """Arms whose rate is chosen on validation images, for each network and cut. `fine` has 0.1 times the base rate."""
 
 
-def run(job: Job, folder: Path, data: Path, epochs: int, device: str, copies: int) -> None:
-    """Runs a job and writes its result, unless it is there already."""
-    path = folder / f"{job.key}.json"
-    if path.exists():
-        return
-    torch.set_num_threads(1)
-    parts = rendered(data, folder, job.seed, copies)
-    # The base network has been trained with the same epochs before.
-    model = base(job, folder, parts, epochs, device)
-    result: dict[str, object] = {"job": asdict(job)}
-    last = max(1, epochs // 5)
-    if job.arm == "narrow":
-        model = NETWORKS[job.network]((1 - job.cut) ** 0.5).to(device)
-        fit(model, parts["train"], 2 * epochs, job.rate, job.seed)
-    elif job.arm == "dense":
-        fit(model, parts["train"], epochs, job.rate, job.seed)
-    else:
-        plan = ranks(model, job)
-        result["ranks"] = dict(plan.layers)
-        result["predicted"] = dict(plan.predicted)
-        if job.arm in ("direct", "fine"):
-            model = tdc.decompose(model, plan)
-            result["untrained"] = correct(model, parts["test"])
-            fit(model, parts["train"], epochs, job.rate, job.seed)
+@dataclass
+class Experiment:
+    """What all runs share. Its functions are called by threads that hold `training.exclusive`."""
+
+    results: Results
+    data: Path
+    epochs: int
+    device: str
+    copies: int
+    difficulty: Difficulty
+    _parts: dict[int, dict[str, Split]] = field(default_factory=dict)
+
+    def parts(self, seed: int) -> dict[str, Split]:
+        """The images of a seed, rendered once and kept on the device."""
+        if seed not in self._parts:
+            rendered = splits(self.data, seed, self.difficulty, self.copies)
+            self._parts[seed] = {name: split.to(self.device) for name, split in rendered.items()}
+            if self.device == "cuda":
+                torch.cuda.current_stream().synchronize()
+        return self._parts[seed]
+
+    def base(self, network: str, seed: int) -> nn.Module:
+        """The trained dense network of a seed; trained at the first call, which must have ended before the next."""
+        difficulty = f"{self.difficulty.clutter}-{self.difficulty.noise:g}"
+        path = self.results.path.parent / f"base-{network}-{seed}-{difficulty}.pt"
+        model = new(network, 1.0, seed).to(self.device)
+        if path.exists():
+            model.load_state_dict(torch.load(path, map_location=self.device))
+            return model
+        fit(model, self.parts(seed)["train"], self.epochs, BASE_RATE, seed)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        torch.save(model.state_dict(), temporary)
+        temporary.rename(path)
+        return model
+
+    def choose_ranks(self, key: PlanKey) -> None:
+        """Ranks in steps of 2, by `tdc-gen compress`, that cut the operations by this fraction. Writes the plan.
+
+        The published method has a grid of 32 for ranks, on which small networks have none to choose from: then the
+        plan has no layers.
+        """
+        if key in self.results.plans:
+            return
+        model = self.base(key.network, key.seed).cpu()
+        example = torch.zeros(1, 1, SIZE, SIZE)
+        try:
+            plan = tdc.compress(model, example, flops_cut=key.cut, method=key.method, step=2, name=key.network)
+        except tdc.GeneratorError as error:
+            if key.method != "tdc" or "the nearest is" not in str(error):
+                raise
+            self.results.add_plan(key, {"layers": None, "reason": str(error).splitlines()[-1]})
+            return
+        self.results.add_plan(key, {"layers": dict(plan.layers), "predicted": dict(plan.predicted)})
+
+    def decomposed(self, model: nn.Module, key: PlanKey) -> nn.Module:
+        """The model with the ranks of a plan. Small matrices are factorised faster on the CPU."""
+        return tdc.decompose(copy.deepcopy(model).cpu(), self.plan(key)).to(self.device)
+
+    def plan(self, key: PlanKey) -> tdc.Plan:
+        """A plan that `choose_ranks` has written."""
+        return tdc.Plan.from_ranks(self.results.plans[key]["layers"])
+
+    def run(self, job: Job) -> None:
+        """Runs a job and writes its result, unless it is there already."""
+        if job in self.results.runs:
+            return
+        parts, result = self.parts(job.seed), Record()
+        if job.arm == "narrow":
+            model = new(job.network, (1 - job.cut) ** 0.5, job.seed).to(self.device)
+            fit(model, parts["train"], 2 * self.epochs, job.rate, job.seed)
         else:
-            pulls = plan if job.arm == "admm" else None
-            result["residuals"] = fit(model, parts["train"], epochs - last, BASE_RATE, job.seed, pulls)
+            model = self._trained(job, parts, result)
+        result["train"] = round(accuracy(model, parts["train"]), 4)
+        result["validation"] = round(accuracy(model, parts["validation"]), 4)
+        result["test"] = correct(model, parts["test"])
+        self.results.add_run(job, result)
+
+    def _trained(self, job: Job, parts: dict[str, Split], result: Record) -> nn.Module:
+        """The base network after an arm's training; notes in the result what it was before and between."""
+        model = self.base(job.network, job.seed)
+        last = max(1, self.epochs // 5)
+        if job.arm == "dense":
+            fit(model, parts["train"], self.epochs, job.rate, job.seed)
+        elif job.arm in ("direct", "fine"):
+            model = self.decomposed(model, job.plan)
+            result["untrained"] = correct(model, parts["test"])
+            fit(model, parts["train"], self.epochs, job.rate, job.seed)
+        else:
+            pulls = self.plan(job.plan) if job.arm == "admm" else None
+            gaps = fit(model, parts["train"], self.epochs - last, BASE_RATE, job.seed, pulls)
+            result["largest_residual"] = round(max(gaps.values()), 4) if gaps else None
             result["own_dense"] = correct(model, parts["test"])
-            model = tdc.decompose(model, plan)
+            model = self.decomposed(model, job.plan)
             result["untrained"] = correct(model, parts["test"])
             fit(model, parts["train"], last, job.rate, job.seed)
-    result |= {name: correct(model, parts[name]) for name in ("validation", "test")}
-    write(path, result)
-
-
-def rendered(data: Path, folder: Path, seed: int, copies: int) -> dict[str, Split]:
-    """The images of a seed, rendered once."""
-    path = folder / f"images-{seed}.pt"
-    if not path.exists():
-        temporary = path.with_suffix(f".{os.getpid()}")
-        torch.save({name: vars(split) for name, split in splits(data, seed, copies).items()}, temporary)
-        temporary.rename(path)
-    return {name: Split(**fields) for name, fields in torch.load(path).items()}
-
-
-def base(job: Job, folder: Path, parts: dict, epochs: int, device: str) -> nn.Module:
-    """The trained dense network of a seed."""
-    path = folder / f"base-{job.network}-{job.seed}.pt"
-    torch.manual_seed(job.seed)
-    model = NETWORKS[job.network]().to(device)
-    if path.exists():
-        model.load_state_dict(torch.load(path, map_location=device))
         return model
-    fit(model, parts["train"], epochs, BASE_RATE, job.seed)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    torch.save(model.state_dict(), temporary)
-    temporary.rename(path)
-    return model
 
 
-def ranks(model: nn.Module, job: Job) -> tdc.Plan:
-    """Ranks in steps of 2, by `tdc-gen compress`, that cut the operations by this fraction."""
-    example = torch.zeros(1, 1, SIZE, SIZE, device=next(model.parameters()).device)
-    return tdc.compress(copy.deepcopy(model), example, flops_cut=job.cut, method=job.method, step=2, name=job.network)
-
-
-def write(path: Path, result: dict[str, object]) -> None:
-    """All of the file or nothing, so that an interrupted run resumes."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
-        json.dump(result, file)
-    os.replace(file.name, path)
+def new(network: str, width: float, seed: int) -> nn.Module:
+    """An untrained network."""
+    torch.manual_seed(seed)
+    return NETWORKS[network](width)

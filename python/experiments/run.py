@@ -2,115 +2,251 @@
 """Accuracy of compressed networks by training recipe.
 
     ./run.py --write-data digits.npz                               where scikit-learn is
-    ./run.py --data digits.npz --results DIR [--device cuda] [--seeds 5] [--epochs 50] [--jobs 14]
-    ./report.py DIR ../../docs/results/training.md
+    ./run.py --data digits.npz --results DIR [--device cuda] [--seeds 5] [--epochs 50] [--jobs 8]
+    ./report.py DIR/results.jsonl ../../docs/results/training.md
 
-Resumes: a run whose result is in DIR is not repeated. Rates are chosen on the validation images of seed 0. Needs
-`tdc-gen` on the path or in TDC_GEN.
+Resumes: a run whose result is in DIR is not repeated; an interrupt ends the runs in flight. Rates are chosen on the
+validation images of seed 0. Needs `tdc-gen` on the path or in TDC_GEN.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import json
-import multiprocessing
+import contextlib
+import dataclasses
+import signal
+import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-import arms
 import data
 import torch
-from arms import Job
+import training
+from arms import BASE_RATE, RATES, TUNED, Experiment
+from networks import NETWORKS
+from results import Job, Results
+
+from tdc_torch import generator
+
+METHODS = ("optimal", "uniform", "tdc")
+ENOUGH = 0.915
+"""Least accuracy of the dense networks on validation images at the difficulty that is chosen."""
+
+Task = tuple[str, Callable[[], object]]
 
 
-def jobs_of(network: str, cuts: list[float], seed: int, tuned: dict[tuple[str, float], float] | None) -> list[Job]:
-    """All jobs of a seed; without tuned rates those that tune, for which only `optimal` ranks matter."""
-    jobs = []
-    for cut in cuts:
-        for arm in arms.TUNED:
-            cut_of_arm = 0.0 if arm == "dense" else cut
-            rates = arms.RATES if tuned is None else (tuned[arm, cut_of_arm],)
-            jobs += [Job(network, arm, cut_of_arm, seed, rate) for rate in rates]
-        if tuned is not None:
-            jobs.append(Job(network, "fine", cut, seed, 0.1 * arms.BASE_RATE))
-            jobs += [Job(network, "direct", cut, seed, tuned["direct", cut], method) for method in ("uniform", "tdc")]
-    return list(dict.fromkeys(jobs))
+class Pool:
+    """Threads that run tasks, each on a stream of its own, and report what ends and fails."""
+
+    def __init__(self, jobs: int, device: str) -> None:
+        self.failed = 0
+        self.device = device
+        self._pool = concurrent.futures.ThreadPoolExecutor(jobs)
+        self._start = time.monotonic()
+
+    def run(self, tasks: Iterable[Task]) -> None:
+        """Runs tasks in this order, and waits for all."""
+        todo = {self._pool.submit(self._on_stream, task): name for name, task in tasks}
+        for done, future in enumerate(concurrent.futures.as_completed(todo), 1):
+            error = future.exception()
+            self.failed += error is not None
+            state = f"failed: {type(error).__name__}: {error}" if error else "done"
+            print(f"{time.monotonic() - self._start:.0f} s, {done}/{len(todo)}: {todo[future]} {state}", flush=True)
+
+    def _on_stream(self, task: Callable[[], object]) -> None:
+        with contextlib.ExitStack() as stack:
+            if self.device == "cuda":
+                stack.enter_context(torch.cuda.stream(training.stream_of_thread()))
+            stack.enter_context(training.exclusive)
+            if training.stop.is_set():
+                raise training.Stopped
+            task()
+
+    def interrupt(self) -> None:
+        """Ends what runs, within an epoch, and drops what waits."""
+        training.stop.set()
+        self._pool.shutdown(cancel_futures=True)
 
 
-def chosen(folder: Path, jobs: list[Job]) -> dict[tuple[str, float], float]:
-    """The rate of each arm and cut with the best accuracy on validation images."""
-    best: dict[tuple[str, float], tuple[float, float]] = {}
+def tuning_jobs(network: str, cuts: list[float]) -> list[Job]:
+    """The runs of seed 0 that choose the rates."""
+    jobs = [Job(network, "dense", 0.0, 0, rate) for rate in RATES]
+    arms = [arm for arm in TUNED if arm != "dense"]
+    return jobs + [Job(network, arm, cut, 0, rate) for cut in cuts for arm in arms for rate in RATES]
+
+
+def chosen_rates(results: Results, jobs: list[Job]) -> dict[tuple[str, str, float], float]:
+    """The rate of each network, arm and cut with the best accuracy on validation images."""
+    best: dict[tuple[str, str, float], tuple[float, float]] = {}
     for job in jobs:
-        validation = json.loads((folder / f"{job.key}.json").read_text())["validation"].values()
-        accuracy = sum(validation) / len(validation)
-        best[job.arm, job.cut] = max(best.get((job.arm, job.cut), (-1.0, 0.0)), (accuracy, job.rate))
+        key = (job.network, job.arm, job.cut)
+        best[key] = max(best.get(key, (-1.0, 0.0)), (results.runs[job]["validation"], job.rate))
     return {key: rate for key, (_, rate) in best.items()}
 
 
-def main() -> None:
+def dense_jobs(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
+    """The runs of a seed that need no ranks, at the chosen rates."""
+    dense = Job(network, "dense", 0.0, seed, results.rates[network, "dense", 0.0])
+    return [dense, *(Job(network, "narrow", cut, seed, results.rates[network, "narrow", cut]) for cut in cuts)]
+
+
+def jobs_of_seed(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
+    """All runs of a seed at the chosen rates. Methods that found no ranks are left out."""
+    jobs = []
+    for cut in cuts:
+        rates = {arm: results.rates[network, arm, cut] for arm in ("direct", "admm", "control")}
+        jobs += [Job(network, arm, cut, seed, rate) for arm, rate in rates.items()]
+        jobs.append(Job(network, "fine", cut, seed, 0.1 * BASE_RATE))
+        jobs += [Job(network, "direct", cut, seed, rates["direct"], method) for method in METHODS[1:]]
+    compressed = [job for job in jobs if results.plans.get(job.plan, {}).get("layers")]
+    return dense_jobs(results, network, cuts, seed) + compressed
+
+
+def choose_difficulty(experiment: Experiment, pool: Pool, networks: list[str], texts: list[str]) -> None:
+    """Sets the hardest of the difficulties, which ascend, at which all dense networks are good enough."""
+    choices = [data.Difficulty(int(clutter), float(noise)) for clutter, noise in (text.split(":") for text in texts)]
+    if len(choices) > 1:
+        found: dict[data.Difficulty, list[float]] = {choice: [] for choice in choices}
+
+        def measure(choice: data.Difficulty, network: str) -> None:
+            trial = dataclasses.replace(experiment, difficulty=choice, _parts={})
+            found[choice].append(training.accuracy(trial.base(network, 0), trial.parts(0)["validation"]))
+
+        pool.run((f"{n} at {choice}", partial(measure, choice, n)) for choice in choices for n in networks)
+        for choice, values in found.items():
+            print(f"{choice}: dense networks {', '.join(f'{100 * value:.1f}' for value in values)} %", flush=True)
+        enough = [choice for choice in choices if min(found[choice]) >= ENOUGH]
+        choices = enough[-1:] or choices[:1]
+    experiment.difficulty = choices[0]
+
+
+def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[float], seeds: int) -> None:
+    """The whole experiment: base networks, plans of ranks, rates, all arms."""
+
+    def job_tasks(jobs: Iterable[Job]) -> list[Task]:
+        return [(f"{job}", partial(experiment.run, job)) for job in jobs]
+
+    results = experiment.results
+    pairs = [(network, seed) for seed in range(seeds) for network in networks]
+    pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in pairs)
+    keys = [Job(n, "direct", cut, s, 0.0, method).plan for n, s in pairs for cut in cuts for method in METHODS]
+    plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in dict.fromkeys(keys)]
+    # Dense networks train on the device while ranks are chosen on the CPU.
+    if results.rates:
+        jobs = [job for n, s in pairs for job in dense_jobs(results, n, cuts, s)]
+        pool.run([*plans, *job_tasks(jobs)])
+    else:
+        tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
+        dense = [job for job in tuning if job.arm in ("dense", "narrow")]
+        pool.run([*plans, *job_tasks(dense)])
+        pool.run(job_tasks(job for job in tuning if job not in dense))
+        if any(job not in results.runs for job in tuning):
+            print("runs that choose the rates have failed; the same command repeats them")
+            return
+        results.set_rates(chosen_rates(results, tuning))
+    pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s)))
+
+
+def beside_others(run: Callable[..., str]) -> Callable[..., str]:
+    """`tdc-gen` runs beside other tasks, but not what `compress` does before.
+
+    While torch.fx traces a model, it changes how the modules of all threads are called.
+    """
+
+    def released(arguments: Sequence[str | Path]) -> str:
+        with training.others_run():
+            return run(arguments)
+
+    return released
+
+
+def rates_of(other: Results | None) -> str:
+    """Which runs choose the rates, for the page."""
+    if other is None:
+        return "runs of this experiment"
+    return "shorter runs: {epochs} epochs, {clutter} pieces of clutter, noise {noise}".format(**other.settings)
+
+
+def interrupted_once(*_: object) -> None:
+    """Handles the first signal. More of them, as `timeout` sends, must not disturb the orderly end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> int:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write-data", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--results", type=Path)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--networks", nargs="+", default=list(arms.NETWORKS))
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--cuts", type=float, nargs="+", default=[0.57, 0.84])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--copies", type=int, default=12, help="renderings of each base image [default: 12]")
-    parser.add_argument("--jobs", type=int, default=14, help="processes at a time [default: 14]")
+    parser.add_argument("--jobs", type=int, default=8, help="runs at a time [default: 8]")
+    parser.add_argument(
+        "--difficulty",
+        nargs="+",
+        default=[f"{data.Difficulty.clutter}:{data.Difficulty.noise}"],
+        metavar="CLUTTER:NOISE",
+        help="of several, easiest first, the hardest at which the dense networks are good enough",
+    )
+    parser.add_argument(
+        "--rates", type=Path, metavar="RESULTS", help="take the rates that another experiment has chosen"
+    )
+    parser.add_argument("--bf16", action="store_true", help="autocast in training")
+    parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()
     if options.write_data:
         data.write_npz(options.write_data)
-        return
+        return 0
+    if options.epochs < 2:
+        parser.error("--epochs must be at least 2: arms train before and after their decomposition")
     options.results.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    failed = 0
-    with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-
-        def run(jobs: list[Job]) -> int:
-            todo = {
-                pool.submit(
-                    arms.run, job, options.results, options.data, options.epochs, options.device, options.copies
-                ): job
-                for job in jobs
+    if options.device == "cuda":
+        torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = True
+    # PyTorch loads its linear algebra at the first call, which must not be that of two threads.
+    torch.linalg.eigh(torch.eye(2, device=options.device))
+    training.arithmetic = training.Arithmetic(options.bf16, options.channels_last)
+    generator.run = beside_others(generator.run)
+    results = Results(options.results / "results.jsonl")
+    other = Results(options.rates) if options.rates else None
+    experiment = Experiment(results, options.data, options.epochs, options.device, options.copies, data.Difficulty())
+    pool = Pool(options.jobs, options.device)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted_once)
+    try:
+        choose_difficulty(experiment, pool, options.networks, options.difficulty)
+        results.set_settings(
+            {
+                "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
+                "torch": torch.__version__,
+                "arithmetic": "bf16 autocast" if options.bf16 else "fp32" if options.device == "cpu" else "TF32",
+                "epochs": options.epochs,
+                "updates": training.UPDATES,
+                "rates": rates_of(other),
+                "copies": options.copies,
+                "clutter": experiment.difficulty.clutter,
+                "noise": experiment.difficulty.noise,
             }
-            wrong = 0
-            for done, future in enumerate(concurrent.futures.as_completed(todo), 1):
-                error = future.exception()
-                wrong += error is not None
-                state = f"failed: {error}" if error else "done"
-                print(f"{time.monotonic() - start:.0f} s, {done}/{len(todo)}: {todo[future].key} {state}", flush=True)
-            return wrong
-
-        # Base networks first, one job for each, so that no two processes train the same.
-        first = [Job(n, "dense", 0.0, seed, arms.RATES[0]) for n in options.networks for seed in range(options.seeds)]
-        failed += run([job for job in first if job.seed == 0])
-        tuning = {network: jobs_of(network, options.cuts, 0, None) for network in options.networks}
-        failed += run([job for jobs in tuning.values() for job in jobs])
-        rates = {network: chosen(options.results, jobs) for network, jobs in tuning.items()}
-        # Before the remaining runs, so that report.py can read those of an interrupted experiment.
-        summary = {network: [[*key, rate] for key, rate in found.items()] for network, found in rates.items()}
-        machine = {
-            "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
-            "torch": torch.__version__,
-        }
-        arms.write(options.results / "rates.json", {"rates": summary, "epochs": options.epochs} | machine)
-        failed += run([replace(job, rate=rates[job.network]["dense", 0.0]) for job in first])
-        failed += run(
-            [
-                job
-                for network in options.networks
-                for seed in range(options.seeds)
-                for job in jobs_of(network, options.cuts, seed, rates[network])
-            ]
         )
-    print(f"{failed} runs failed" if failed else "complete")
+        if other is not None:
+            results.set_rates(other.rates)
+        run(experiment, pool, options.networks, options.cuts, options.seeds)
+    except KeyboardInterrupt:
+        pool.interrupt()
+        print("interrupted; the same command resumes")
+        return 130
+    print(f"{pool.failed} runs failed" if pool.failed else "complete")
+    return 1 if pool.failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

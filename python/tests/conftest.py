@@ -50,24 +50,38 @@ def tdc_gen() -> str:
     return found
 
 
-def run_generated(folder: Path, image: Tensor) -> Tensor:
-    """The output of a generated program that is compiled against the headers of the CPU emulation."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+def build(folder: Path, main: Path) -> Path:
+    """The program of a generated folder and a main file.
+
+    It is compiled by nvcc where there is a GPU, else against the headers of the CPU emulation.
+    """
+    gpu = torch.cuda.is_available()
+    compiler = shutil.which("nvcc" if gpu else os.environ.get("CXX", "g++"))
     if compiler is None:
-        pytest.skip("no C++ compiler")
+        pytest.skip("no compiler")
+    sources = [main, *(folder / "src").glob("*.cu"), *(folder / "src" / "units").glob("*.cu")]
     headers = ROOT / "generator" / "src" / "compile" / "cpu"
-    sources = [folder / "main.cu", *(folder / "src").glob("*.cu"), *(folder / "src" / "units").glob("*.cu")]
-    flags = ["-std=c++17", "-O1", "-march=native", "-pthread", "-w", f"-I{headers}", f"-I{folder / 'include'}"]
+    flags, options = ["-std=c++17", f"-I{folder / 'include'}"], ["-pthread"]
+    if gpu:
+        flags, options = [*flags, "-O3", "-arch=native"], ["-arch=native"]
+    else:
+        flags += ["-O1", "-march=native", "-pthread", "-w", f"-I{headers}", "-x", "c++"]
 
     def compiled(source: Path) -> Path:
         result = source.with_suffix(".o")
-        subprocess.run([compiler, *flags, "-x", "c++", "-c", source, "-o", result], check=True)
+        subprocess.run([compiler, *flags, "-c", source, "-o", result], check=True)
         return result
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sources))
     program = folder / "program"
-    subprocess.run([compiler, "-pthread", *objects, "-o", program], check=True)
+    subprocess.run([compiler, *options, *objects, "-o", program], check=True)
+    return program
+
+
+def run_generated(folder: Path, image: Tensor) -> Tensor:
+    """The output of a generated program for a batch of images."""
+    program = build(folder, folder / "main.cu")
     (folder / "input.bin").write_bytes(image.contiguous().numpy().tobytes())
     files = ["--weights", "weights.bin", "--input", "input.bin", "--output", "output.bin"]
     subprocess.run([program, *files, "--runs", "0"], cwd=folder, check=True, stdout=subprocess.DEVNULL)

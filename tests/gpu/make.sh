@@ -33,6 +33,8 @@ if cargo +nightly --version >/dev/null 2>&1; then
 fi
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/{compare_builds,compare_with_pytorch,check_imports,check_python}.py \
     tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml "$out/"
+mkdir -p "$out/package/python"
+cp -r python/src python/tests python/experiments python/pyproject.toml "$out/package/python/"
 cp docs/results/h200/published.txt "$out/h200-published.txt"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"
 echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision, onnxscript and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports python two sanitizer tune bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports python training two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify embedded tiles variants drivers pytorch imports python two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded tiles variants drivers pytorch imports python training two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -224,6 +224,17 @@ sys.exit(not 0 < error < 1e-5)"
         # The Python module of a network.
         check "python" python3 check_python.py --json $work/python.json
         cat $work/log
+        ;;
+    training)
+        # The package tdc-torch: its tests on the GPU, networks of torchvision through nvcc, and the time that ADMM adds
+        # to a step.
+        check "tdc-torch" env TDC_GEN="$PWD/tdc-gen" python3 -m pytest -q package/python/tests/test_gpu.py
+        check "tdc-torch, round trips" env TDC_GEN="$PWD/tdc-gen" python3 -m pytest -q package/python/tests/test_round_trip.py
+        for options in "" --amp; do
+            check "time per step $options" env PYTHONPATH=package/python/src \
+                python3 package/python/experiments/step_time.py $options
+            cat $work/log
+        done
         ;;
     two)
         # A program outside the tree, two vendored networks by two add_subdirectory.

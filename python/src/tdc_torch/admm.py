@@ -69,7 +69,8 @@ class Admm:
         self._scale = self._scaler.get_scale() if self._scaler else 1.0
         self._duals = [torch.zeros_like(weight) for weight in self._weights]
         self._z = self._projections([weight.detach().clone() for weight in self._weights])
-        self._targets = [z.clone() for z in self._z]
+        # In the memory format of the weights, so that one kernel pulls all layers.
+        self._targets = [torch.empty_like(weight).copy_(z) for weight, z in zip(self._weights, self._z, strict=True)]
         self._versions = self._current_versions()
         self._stepped = False
         self._watch_optimizers()
@@ -80,14 +81,18 @@ class Admm:
         return self._updates
 
     @torch.no_grad()
-    def step(self) -> bool:
+    def step(self, *, stepped: bool | None = None) -> bool:
         """Pulls the weights, and updates Z and U in every `steps`-th call. Returns whether it did anything.
 
         It does nothing if no optimiser has changed the weights since the last call, as after a step that a GradScaler
         has skipped or between the steps of gradient accumulation. A fused optimiser decides on the device, so `scaler`
         must say that it has skipped the step.
+
+        Args:
+            stepped: whether the optimiser has stepped. Needed only where that cannot be found out: if the step was
+                replayed as a part of a CUDA graph.
         """
-        if self._was_skipped():
+        if not stepped and (stepped is False or self._was_skipped()):
             return False
         if self.rho is None and self._weights:
             torch._foreach_lerp_(self._weights, self._targets, _at(self.kappa, self._updates) / self.steps)
