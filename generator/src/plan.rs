@@ -67,7 +67,7 @@ pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
     LayerPlan, MergedOutput, NetworkPlan, PlannedTensor, plan_network, plan_network_with,
 };
-pub use network_time::{NetworkTime, StepTime};
+pub use network_time::{LayerTime, NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
