@@ -56,7 +56,10 @@ pub(crate) use correction::Correction;
 pub use error::PlanError;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
-pub use graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
+pub use graph::{
+    DepthwiseLayer, MergedLayer, Parameters, SqueezeLayer, Task, TaskGraph, Value, ValueId,
+    WeightPart,
+};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
