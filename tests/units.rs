@@ -526,15 +526,19 @@ fn squeeze_excite_units(count: usize) -> Vec<PlannedUnit> {
             residual: false,
             activation: activation(index),
         };
+        let x = TensorShape::new(
+            pick(&[1, 1, 3]),
+            pick(&[1, 5, 16, 37, 64, 131]),
+            pick(&[1, 2, 7, 13, 29]),
+            pick(&[1, 3, 7, 16, 31]),
+        );
+        let squeezed = pick(&[1, 6, 32, 61, 128, 259]);
+        // All outputs are proportional to a single feature. Without a bias its sum may cancel, and its relative error has no bound.
+        let squeeze_bias = pick(&[0, 1]) | u32::from(squeezed == 1);
         let problem = Problem::SqueezeExcite(SqueezeExciteProblem {
-            x: TensorShape::new(
-                pick(&[1, 1, 3]),
-                pick(&[1, 5, 16, 37, 64, 131]),
-                pick(&[1, 2, 7, 13, 29]),
-                pick(&[1, 3, 7, 16, 31]),
-            ),
-            squeezed: pick(&[1, 6, 32, 61, 128, 259]),
-            squeeze: epilogue(pick(&[0, 1]), index),
+            x,
+            squeezed,
+            squeeze: epilogue(squeeze_bias, index),
             excite: epilogue(pick(&[0, 1]), index + 5),
             after: activation(pick(&[0, 0, 1, 2])),
         });
@@ -562,8 +566,9 @@ fn separable_units(count: usize) -> Vec<PlannedUnit> {
             padding: Padding {
                 top: pick(&[0, 1, 3]),
                 left: pick(&[0, 1, 2]),
-                bottom: 4,
-                right: 5,
+                // Enough for the largest dilated filter on a single row or column.
+                bottom: 8,
+                right: 6,
             },
             ..ConvShape::new(
                 c,
