@@ -14,7 +14,8 @@ use tdc_generator::ir::{
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activate,
+    ResizeProblem, Rounding, SeparableProblem, SqueezeExciteProblem, TensorShape, Tolerance,
+    TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -530,6 +531,92 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
             conv.shape.padding.left = 0;
         }
     })
+}
+
+/// Squeeze-and-excite of small and large images, with channels and squeezed features that are multiples of the tile or not, and any tile.
+fn squeeze_excite_units(count: usize) -> Vec<PlannedUnit> {
+    let scheme = tdc_generator::scheme::scheme("squeeze_excite").unwrap();
+    let mut random = Random::new(41);
+    let mut requests = Vec::new();
+    for index in 0..count as u32 {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let epilogue = |bias: u32, index| Epilogue {
+            bias: bias == 1,
+            residual: false,
+            activation: activation(index),
+        };
+        let x = TensorShape::new(
+            pick(&[1, 1, 3]),
+            pick(&[1, 5, 16, 37, 64, 131]),
+            pick(&[1, 2, 7, 13, 29]),
+            pick(&[1, 3, 7, 16, 31]),
+        );
+        let squeezed = pick(&[1, 6, 32, 61, 128, 259]);
+        // All outputs are proportional to a single feature. Without a bias its sum may cancel, and its relative error has no bound.
+        let squeeze_bias = pick(&[0, 1]) | u32::from(squeezed == 1);
+        let problem = Problem::SqueezeExcite(SqueezeExciteProblem {
+            x,
+            squeezed,
+            squeeze: epilogue(squeeze_bias, index),
+            excite: epilogue(pick(&[0, 1]), index + 5),
+            after: activation(pick(&[0, 0, 1, 2])),
+        });
+        let tiles = scheme.tiles(&problem, gpu("h200").unwrap());
+        let tile = &tiles[random.below(tiles.len() as u64) as usize];
+        requests.push((problem, "squeeze_excite", Some(tile.0.clone())));
+    }
+    units(&requests)
+}
+
+/// Depthwise and 1x1 convolution in one launch: any filter, stride, dilation and padding, with any tile; images of one row or column, channels
+/// that are no multiple of the cluster or the tile.
+fn separable_units(count: usize) -> Vec<PlannedUnit> {
+    let scheme = tdc_generator::scheme::scheme("separable").unwrap();
+    let mut random = Random::new(43);
+    let mut requests = Vec::new();
+    for index in 0..count as u32 {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let c = pick(&[1, 5, 16, 37, 64, 131]);
+        let depthwise = ConvShape {
+            batch: pick(&[1, 1, 3]),
+            groups: c,
+            stride: [pick(&[1, 2]), pick(&[1, 1, 2, 3])],
+            dilation: [pick(&[1, 1, 2]), pick(&[1, 1, 2])],
+            padding: Padding {
+                top: pick(&[0, 1, 3]),
+                left: pick(&[0, 1, 2]),
+                // Enough for the largest dilated filter on a single row or column.
+                bottom: 8,
+                right: 6,
+            },
+            ..ConvShape::new(
+                c,
+                c,
+                pick(&[1, 2, 7, 13]),
+                pick(&[1, 4, 9, 17]),
+                pick(&[1, 3, 5]),
+                pick(&[1, 3, 4]),
+            )
+        };
+        let problem = Problem::Separable(SeparableProblem {
+            depthwise,
+            between: Epilogue {
+                bias: pick(&[0, 1]) == 1,
+                residual: false,
+                activation: activation(index),
+            },
+            n: pick(&[1, 7, 16, 37, 70]),
+            epilogue: Epilogue {
+                bias: pick(&[0, 1]) == 1,
+                residual: pick(&[0, 1]) == 1,
+                activation: activation(pick(&[0, 0, 1, 5])),
+            },
+        });
+        let tiles = scheme.tiles(&problem, gpu("h200").unwrap());
+        let tile = &tiles[random.below(tiles.len() as u64) as usize];
+        requests.push((problem, "separable", Some(tile.0.clone())));
+    }
+    units(&requests)
 }
 
 /// Numbers for [`activation`].
@@ -1245,6 +1332,8 @@ mod random {
         single_channel_is_right: single_channel_units, 6 of 40;
         stride_fixed_is_right: stride_fixed_units, 6 of 40;
         input_stationary_is_right: input_stationary_units, 6 of 60;
+        separable_is_right: separable_units, 16 of 120;
+        squeeze_excite_is_right: squeeze_excite_units, 16 of 120;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
 }
@@ -1435,6 +1524,8 @@ fn every_scheme_is_right_on_a_gpu() {
         winograd_units(300),
         tucker_units(300),
         tucker_kinds(),
+        separable_units(300),
+        squeeze_excite_units(200),
         published_tvm_units(),
         tvm_units(300),
         single_channel_units(200),

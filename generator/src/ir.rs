@@ -41,7 +41,7 @@ pub use ops::{
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
     GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
     PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding,
-    TuckerProblem,
+    SeparableProblem, SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -58,7 +58,10 @@ pub use error::PlanError;
 pub(crate) use factor_order::horizontal_first;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
-pub use graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
+pub use graph::{
+    DepthwiseLayer, MergedLayer, Parameters, SqueezeLayer, Task, TaskGraph, Value, ValueId,
+    WeightPart,
+};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
@@ -69,7 +72,7 @@ pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
     LayerPlan, MergedOutput, NetworkPlan, PlannedTensor, plan_network, plan_network_with,
 };
-pub use network_time::{NetworkTime, StepTime};
+pub use network_time::{LayerTime, NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]

@@ -16,6 +16,7 @@ mod plan_json;
 mod plan_table;
 mod sequence;
 mod text;
+mod timeline;
 mod unit;
 mod wrap;
 
@@ -27,4 +28,5 @@ pub use network::{NetworkFile, network_text};
 pub use plan_json::{layer_set_json, network_json};
 pub use plan_table::{layer_set_table, layer_set_terms, network_table, network_terms};
 pub use sequence::{order_table, order_tree};
+pub use timeline::network_timeline;
 pub use unit::{unit_header, unit_source};

@@ -28,7 +28,9 @@ mod reduction;
 mod reference;
 mod resize;
 mod search;
+mod separable;
 mod single_channel;
+mod squeeze_excite;
 mod step_order;
 mod stride_fixed;
 mod tdc;
@@ -65,6 +67,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,
     &input_stationary::InputStationary,
     &depthwise::Depthwise,
+    &separable::Separable,
     &direct::Direct,
     &tucker_fused::TuckerFused,
     &cp_chain::CpChain,
@@ -82,6 +85,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &lrn::Lrn,
     &pad::Pad,
     &global_pool::GlobalPool,
+    &squeeze_excite::SqueezeExcite,
     &elementwise::ElementwiseScheme,
     &convert::Convert,
 ];

@@ -1562,6 +1562,26 @@ fn plan_terms_sum_to_the_predicted_time() {
 }
 
 #[test]
+fn plan_draws_a_timeline() {
+    let folder = Folder::with_tiny();
+    let table = folder.succeeds(&["plan", "tiny.yaml"]);
+    let arguments = ["plan", "tiny.yaml", "--timeline", "drawn/tiny.svg"];
+    assert_eq!(folder.succeeds(&arguments), table);
+    let svg = String::from_utf8(folder.read("drawn/tiny.svg")).unwrap();
+    assert!(svg.contains("<title>fc: linear, "), "{svg}");
+    folder.write("set.yaml", SET);
+    for arguments in [
+        &["set.yaml"][..],
+        &["tiny.yaml", "tiny.yaml"],
+        &["tiny.yaml", "--gpu", "h200,a100"],
+    ] {
+        let arguments = [&["plan", "--timeline", "x.svg"], arguments].concat();
+        folder.fails(&arguments, 2, "--timeline draws one network on one GPU");
+        assert!(!folder.path("x.svg").exists());
+    }
+}
+
+#[test]
 fn tune_rejects_invalid_arguments() {
     let folder = Folder::with_tiny();
     let before = folder.content();

@@ -172,6 +172,57 @@ fn square_factors(network: &Network) -> u64 {
     network.ops.iter().map(of_op).sum()
 }
 
+/// Parameters and multiply-adds of networks without ranks, as torchvision publishes them with its trained weights (`num_params`, `_ops`);
+/// those of Inception-v3 without its auxiliary classifier, whose 3,326,696 parameters torchvision counts.
+const OTHER_NETWORKS: [(&str, u64, &str); 6] = [
+    ("googlenet", 6_624_904, "1.498"),
+    ("inception_v3", 27_161_264 - 3_326_696, "5.713"),
+    ("mobilenet_v2", 3_504_872, "0.301"),
+    ("mobilenet_v3_large", 5_483_032, "0.217"),
+    ("resnext50_32x4d", 25_028_904, "4.230"),
+    ("squeezenet1_1", 1_235_496, "0.349"),
+];
+
+#[test]
+fn other_networks_have_torchvisions_parameters_and_operations() {
+    for (name, parameters, multiply_adds) in OTHER_NETWORKS {
+        let network = network(&format!("{name}.yaml"), &Overrides::default());
+        assert_eq!(network.name, name);
+        let (mut count, mut products) = (0, 0);
+        for op in &network.ops {
+            let (weights, n, bias, bn) = match &op.kind {
+                OpKind::Conv(conv) => {
+                    let [o, i, r, s] = conv.shape.weight().map(u64::from);
+                    let options = &conv.options;
+                    (o * i * r * s, o, options.bias, options.bn.is_some())
+                }
+                OpKind::Linear(linear) => {
+                    let n = u64::from(linear.options.n);
+                    (n * u64::from(linear.c), n, linear.options.bias, false)
+                }
+                _ => continue,
+            };
+            count += weights + n * (u64::from(bias) + 2 * u64::from(bn));
+            products += weights * op.y.pixels();
+        }
+        assert_eq!(count, parameters, "{name}");
+        let found = format!("{:.3}", products as f64 / 1e9);
+        assert_eq!(found, multiply_adds, "{name}");
+        let y = network.op(network.last_op()).y;
+        assert_eq!(y, TensorShape::new(1, 1000, 1, 1), "{name}");
+    }
+}
+
+/// Squeeze-and-excite is two launches of one unit where the planner chooses it, and the gated tensor is written once.
+#[test]
+fn the_squeeze_and_excites_of_mobilenet_v3_are_units() {
+    let network = network("mobilenet_v3_large.yaml", &Overrides::default());
+    let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
+    let units = plan.layers.iter().map(|layer| &plan.units[layer.unit]);
+    let fused = units.filter(|unit| unit.scheme == "squeeze_excite");
+    assert_eq!(fused.map(|unit| unit.kernels.len()).sum::<usize>(), 16);
+}
+
 /// The BatchNorm after a convolution in torchvision.
 fn norm_after(network: &str, conv: &str) -> Option<String> {
     match network {

@@ -132,13 +132,24 @@ impl Branches {
     }
 }
 
-/// The predicted time of tasks in branches, microseconds. Launches beside each other take as long as alone if they fit the GPU together;
-/// else all of them slow down alike.
+/// The predicted time of tasks in branches, microseconds.
 pub(super) fn concurrent_us(of_task: &[usize], waits: &[Vec<usize>], loads: &[Load]) -> f64 {
+    let times = concurrent_times(of_task, waits, loads);
+    times.into_iter().map(|[_, end]| end).fold(0.0, f64::max)
+}
+
+/// When each task starts and ends, microseconds, as predicted. Launches beside each other take as long as alone if they fit the GPU
+/// together; else all of them slow down alike.
+pub(super) fn concurrent_times(
+    of_task: &[usize],
+    waits: &[Vec<usize>],
+    loads: &[Load],
+) -> Vec<[f64; 2]> {
     let waiting = |task: usize| if waits[task].is_empty() { 0.0 } else { WAIT_US };
     let mut left: Vec<f64> = (0..of_task.len())
         .map(|task| loads[task].us + waiting(task))
         .collect();
+    let mut times: Vec<Option<[f64; 2]>> = vec![None; of_task.len()];
     let mut is_done = vec![false; of_task.len()];
     let branches = of_task.iter().max().map_or(0, |last| last + 1);
     let mut queues: Vec<Vec<usize>> = vec![Vec::new(); branches];
@@ -152,11 +163,13 @@ pub(super) fn concurrent_us(of_task: &[usize], waits: &[Vec<usize>], loads: &[Lo
         let running: Vec<usize> = heads.filter(is_ready).collect();
         let shortest = running.iter().map(|&task| left[task]).reduce(f64::min);
         let Some(shortest) = shortest else {
-            return us;
+            return times.into_iter().map(Option::unwrap_or_default).collect();
         };
         let fill: f64 = running.iter().map(|&task| loads[task].fill).sum();
+        let start = us;
         us += shortest * fill.max(1.0);
         for task in running {
+            times[task].get_or_insert([start; 2])[1] = us;
             left[task] -= shortest;
             if left[task] <= 0.0 {
                 is_done[task] = true;
@@ -322,6 +335,24 @@ mod tests {
         assert_eq!(us(0.1), 2.0 + 2.0 + (2.0 + WAIT_US) + 2.0 + (2.0 + WAIT_US));
         assert!(us(1.0) > 18.0);
         assert_eq!(Branches::one(9).us(&[Load { us: 2.0, fill: 1.0 }; 9]), 18.0);
+    }
+
+    #[test]
+    fn a_task_starts_when_those_that_it_waits_for_have_ended() {
+        let branches = Branches::of_graph(&modules());
+        let times = |fill: f64| {
+            let loads = [Load { us: 2.0, fill }; 9];
+            concurrent_times(&branches.of_task, &branches.waits, &loads)
+        };
+        // a b c p d a2 p2 d2 last
+        let small = times(0.1);
+        assert_eq!(
+            small[..5],
+            [[0.0, 2.0], [0.0, 2.0], [2.0, 4.0], [0.0, 2.0], [2.0, 4.0]]
+        );
+        assert_eq!(small[5..7], [[4.0, 6.0 + WAIT_US]; 2]);
+        // Three launches that fill the GPU take three times as long beside each other.
+        assert_eq!(times(1.0)[..2], [[0.0, 6.0]; 2]);
     }
 
     /// Each pair of tasks whose order matters is ordered, and only tasks that are concurrent by both positions are not.

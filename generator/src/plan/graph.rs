@@ -1,6 +1,8 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{DType, Format, OpId, Problem, TensorShape};
+use crate::ir::{
+    DType, Format, OpId, Problem, SeparableProblem, SqueezeExciteProblem, TensorShape,
+};
 use tdc_runtime::FactorRole;
 
 /// Index of a value in [`TaskGraph::values`].
@@ -38,6 +40,41 @@ pub struct Parameters {
     pub next: Option<OpId>,
     /// The layers whose outputs follow that of `layer` in each image, in order: their weights are one weight along O.
     pub merged: Vec<MergedLayer>,
+    /// The first layer of a squeeze-and-excite; `layer` is the second.
+    pub squeeze: Option<SqueezeLayer>,
+    /// The depthwise convolution before the 1x1 convolution `layer` of a separable convolution.
+    pub depthwise: Option<DepthwiseLayer>,
+}
+
+/// The depthwise convolution of a separable convolution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DepthwiseLayer {
+    /// The convolution.
+    pub layer: OpId,
+    /// As [`Parameters::fold`].
+    pub fold: Vec<OpId>,
+}
+
+/// The first layer of a squeeze-and-excite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqueezeLayer {
+    /// The convolution or linear layer.
+    pub layer: OpId,
+    /// Whether it has a bias, which is one of the task's weights.
+    pub bias: bool,
+}
+
+/// What of a layer a weight is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightPart {
+    /// The weight of a layer that is not factorised.
+    Whole,
+    /// A factor.
+    Factor(FactorRole),
+    /// The layer's own bias.
+    Bias,
+    /// The weight of a layer with its bias, if it has one, at the end of each row, and with its folded ops.
+    WithBias,
 }
 
 /// A layer that a task computes together with another one of the same input.
@@ -52,17 +89,29 @@ pub struct MergedLayer {
 }
 
 impl Parameters {
-    /// The weights that the task reads, in order: the layer, and the factor if the layer is factorised. Merged layers have one weight,
-    /// that of the first.
-    pub fn weights(&self) -> Vec<(OpId, Option<FactorRole>)> {
+    /// The weights that the task reads, in order, each with its layer. Merged layers have one weight, that of the first.
+    pub fn weights(&self) -> Vec<(OpId, WeightPart)> {
         let Some(layer) = self.layer else {
             return Vec::new();
         };
-        let next = self.next.map(|next| (next, Some(FactorRole::First)));
+        if let Some(squeeze) = self.squeeze {
+            let bias = squeeze.bias.then_some((squeeze.layer, WeightPart::Bias));
+            let layers = [squeeze.layer, layer].map(|layer| (layer, WeightPart::Whole));
+            return layers.into_iter().chain(bias).collect();
+        }
+        if let Some(depthwise) = &self.depthwise {
+            return vec![
+                (depthwise.layer, WeightPart::WithBias),
+                (layer, WeightPart::Whole),
+            ];
+        }
+        let first = WeightPart::Factor(FactorRole::First);
+        let next = self.next.map(|next| (next, first));
         match self.factors.is_empty() {
-            true => vec![(layer, None)],
+            true => vec![(layer, WeightPart::Whole)],
             false => {
-                let factors = self.factors.iter().map(|&factor| (layer, Some(factor)));
+                let factors = self.factors.iter();
+                let factors = factors.map(|&factor| (layer, WeightPart::Factor(factor)));
                 factors.chain(next).collect()
             }
         }
@@ -71,6 +120,12 @@ impl Parameters {
     /// Whether bias and folded ops belong to the weights with this index in [`weights`](Self::weights): to the layer's last factor, or to
     /// the weights of a layer that is not factorised.
     pub fn carries_bias(&self, index: usize) -> bool {
+        if self.squeeze.is_some() {
+            return index == SqueezeExciteProblem::EXCITE_WEIGHT;
+        }
+        if self.depthwise.is_some() {
+            return index == SeparableProblem::POINTWISE_WEIGHT;
+        }
         self.factors.is_empty() || self.ends_layer && index + 1 == self.factors.len()
     }
 }
@@ -143,6 +198,18 @@ impl TaskGraph {
             offset += at;
         }
         (id, offset)
+    }
+
+    /// The only task that reads a value or views of it; `None` if there are several, or if the value is an output or part of another one.
+    pub(super) fn only_reader(&self, value: ValueId) -> Option<usize> {
+        let is_of_value = |id: ValueId| self.root(id).0 == value;
+        let is_output = self.outputs.iter().any(|&output| is_of_value(output));
+        if self.values[value.0].parent.is_some() || is_output {
+            return None;
+        }
+        let reads = |task: &Task| task.reads().any(is_of_value);
+        let mut readers = (0..self.tasks.len()).filter(|&task| reads(&self.tasks[task]));
+        readers.next().filter(|_| readers.next().is_none())
     }
 
     /// Adds an NCHW value, which is a view if it has a parent.

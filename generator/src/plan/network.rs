@@ -4,7 +4,7 @@ use super::branches::{Branches, Load};
 use super::choose::Planner;
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
-use super::graph::{Parameters, Task, TaskGraph};
+use super::graph::{Parameters, Task, TaskGraph, WeightPart};
 use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem};
@@ -321,10 +321,15 @@ fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSl
     slots
         .map(|(index, (_, layout))| {
             let name = match weights.get(index) {
-                Some(&(layer, Some(factor))) => {
+                Some(&(layer, WeightPart::Factor(factor))) => {
                     let layer = &graph.values[layer.0].name;
                     format!("{layer}.{}", factor.as_str())
                 }
+                Some(&(layer, WeightPart::Bias)) => {
+                    format!("{}.bias", graph.values[layer.0].name)
+                }
+                // Several layers have a slot each, with the layer's name.
+                Some(&(layer, _)) if weights.len() > 1 => graph.values[layer.0].name.clone(),
                 _ => task.name.clone(),
             };
             WeightSlot {

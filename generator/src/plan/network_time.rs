@@ -4,7 +4,7 @@
 //! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
 //! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)).
 
-use super::branches::{Load, concurrent_us};
+use super::branches::{Load, concurrent_times};
 use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::{Task, TaskGraph};
@@ -35,9 +35,22 @@ pub struct StepTime {
     pub ns: u64,
 }
 
+/// When a layer of a planned network runs, as predicted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerTime {
+    /// Its start after that of the network, microseconds.
+    pub start_us: f64,
+    /// Its end after the start of the network, microseconds.
+    pub end_us: f64,
+    /// The part of the GPU that its largest launch fills, 0 to 1.
+    pub fill: f64,
+    /// Bytes of its packed weights.
+    pub weight_bytes: u64,
+}
+
 impl NetworkTime {
     /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. Convolutions of
-    /// one input are not merged, so that rank choice can add up the times of layers.
+    /// one input are not merged, separable convolutions and squeeze-and-excite are not fused, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -109,13 +122,27 @@ impl Planner {
 impl NetworkPlan {
     /// The predicted time of the planned network as a whole, microseconds.
     pub fn network_us(&self) -> f64 {
+        let ends = self.timeline().into_iter().map(|layer| layer.end_us);
+        ends.fold(0.0, f64::max)
+    }
+
+    /// When each layer runs, as predicted, in the order of the layers.
+    pub fn timeline(&self) -> Vec<LayerTime> {
         let layers = || self.layers.iter();
         let of_task: Vec<_> = layers().map(|layer| layer.branch).collect();
         let waits: Vec<_> = layers().map(|layer| layer.waits.clone()).collect();
         let loads: Vec<_> = layers()
             .map(|layer| self.units[layer.unit].load(self.gpu))
             .collect();
-        concurrent_us(&of_task, &waits, &loads)
+        let times = concurrent_times(&of_task, &waits, &loads);
+        let all = layers().zip(loads).zip(times);
+        all.map(|((layer, load), [start_us, end_us])| LayerTime {
+            start_us,
+            end_us,
+            fill: load.fill,
+            weight_bytes: packed_bytes(&self.units[layer.unit].problem),
+        })
+        .collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Recipes: the checkpoint tensors that each slot of a network's weight file is packed from.
 
 use super::Parameters;
+use super::graph::WeightPart;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
 use tdc_runtime::{Decomposition, FactorRole, WeightLayout, WeightSlot};
@@ -14,15 +15,18 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
         let parameters = &layer.parameters;
         let weights = parameters.weights();
         let recipe = |(index, &slot): (usize, &usize)| {
-            let (op, factor) = weights
-                .get(index)
-                .map_or((None, None), |&(op, factor)| (Some(op), factor));
+            let source = weights.get(index).copied();
+            let op = source.map(|(op, _)| op);
             let carries_bias = parameters.carries_bias(index);
             let fold = parameters.fold.iter().filter(|_| carries_bias);
             let before = parameters.scale_shift.filter(|_| index == 0);
             let own = SlotRecipe {
                 slot: slots[slot].clone(),
-                weight: op.and_then(|op| weight(network, op, factor)),
+                weight: match source {
+                    Some((_, WeightPart::WithBias)) => depthwise_weight(network, parameters),
+                    Some((op, part)) => weight(network, op, part),
+                    None => None,
+                },
                 bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
                 fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
@@ -38,29 +42,43 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     plan.layers.iter().flat_map(of_layer).collect()
 }
 
+/// The weight of the depthwise convolution of a separable convolution: with its bias, if it has one, at the end of each row.
+fn depthwise_weight(network: &Network, parameters: &Parameters) -> Option<WeightSource> {
+    let depthwise = parameters.depthwise.as_ref()?;
+    let recipe = layer_recipe(network, depthwise.layer, &depthwise.fold)?;
+    match recipe.slot.bias_len {
+        0 => recipe.weight,
+        _ => Some(WeightSource::WithBias(Box::new(recipe))),
+    }
+}
+
+/// The recipe of a slot with the weight of a convolution and its bias, if it has one or ops are folded into it.
+fn layer_recipe(network: &Network, id: OpId, fold: &[OpId]) -> Option<SlotRecipe> {
+    let op = network.op(id);
+    let OpKind::Conv(conv) = &op.kind else {
+        return None;
+    };
+    let has_bias = conv.options.bias || !fold.is_empty();
+    Some(SlotRecipe {
+        slot: WeightSlot {
+            name: op.name.clone(),
+            layout: WeightLayout::oihw(conv.shape.weight()),
+            bias_len: if has_bias { conv.shape.n } else { 0 },
+        },
+        weight: weight(network, id, WeightPart::Whole),
+        bias: bias(network, id),
+        fold: folded(network, fold),
+        prologue: None,
+    })
+}
+
 /// The recipe of a slot for several layers: `own`, but with weight and bias of all of them.
 fn merged(network: &Network, own: SlotRecipe, parameters: &Parameters) -> SlotRecipe {
     let first = parameters.layer.map(|layer| (layer, &parameters.fold));
     let others = parameters.merged.iter();
     let others = others.map(|merged| (merged.layer, &merged.fold));
-    let layers = first.into_iter().chain(others).filter_map(|(id, fold)| {
-        let op = network.op(id);
-        let OpKind::Conv(conv) = &op.kind else {
-            return None;
-        };
-        let has_bias = conv.options.bias || !fold.is_empty();
-        Some(SlotRecipe {
-            slot: WeightSlot {
-                name: op.name.clone(),
-                layout: WeightLayout::oihw(conv.shape.weight()),
-                bias_len: if has_bias { conv.shape.n } else { 0 },
-            },
-            weight: weight(network, id, None),
-            bias: bias(network, id),
-            fold: folded(network, fold),
-            prologue: None,
-        })
-    });
+    let all = first.into_iter().chain(others);
+    let layers = all.filter_map(|(id, fold)| layer_recipe(network, id, fold));
     SlotRecipe {
         weight: Some(WeightSource::Merged(layers.collect())),
         bias: None,
@@ -75,21 +93,26 @@ fn folded<'a>(network: &Network, ops: impl IntoIterator<Item = &'a OpId>) -> Vec
         .collect()
 }
 
-fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<WeightSource> {
+fn weight(network: &Network, id: OpId, part: WeightPart) -> Option<WeightSource> {
     let op = network.op(id);
     let name = format!("{}.weight", op.name);
-    match (&op.kind, factor) {
-        (OpKind::Linear(_), None) => Some(WeightSource::Linear(name)),
+    match (&op.kind, part) {
+        (_, WeightPart::Bias) => bias(network, id).map(WeightSource::Channels),
+        (OpKind::Linear(_), WeightPart::Whole) => Some(WeightSource::Linear(name)),
         (OpKind::ConvTranspose(layer), _) => Some(WeightSource::Transposed {
             name,
             groups: layer.options.groups,
         }),
         (OpKind::PRelu, _) => Some(WeightSource::Channels(name)),
-        (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
-        (OpKind::Conv(_) | OpKind::Linear(_), Some(factor)) => Some(WeightSource::Factor {
-            layer: factorized_layer(network, id)?,
-            role: factor,
-        }),
+        (OpKind::Conv(_), WeightPart::Whole | WeightPart::WithBias) => {
+            Some(WeightSource::Tensor(name))
+        }
+        (OpKind::Conv(_) | OpKind::Linear(_), WeightPart::Factor(factor)) => {
+            Some(WeightSource::Factor {
+                layer: factorized_layer(network, id)?,
+                role: factor,
+            })
+        }
         _ => None,
     }
 }

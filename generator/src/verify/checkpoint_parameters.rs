@@ -2,7 +2,7 @@
 
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};
-use crate::plan::{NetworkPlan, factorized_layer, scale_shift_source};
+use crate::plan::{NetworkPlan, WeightPart, factorized_layer, scale_shift_source};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use tdc_runtime::{Decomposition, FactorRole};
@@ -91,7 +91,7 @@ impl CheckpointParameters {
         let mut factors: HashMap<OpId, Vec<Part>> = HashMap::new();
         for layer in &plan.layers {
             for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
-                if let Some(part) = part {
+                if let WeightPart::Factor(part) = part {
                     let weight = &resolved.values[slot].weight[..];
                     factors.entry(op).or_default().push((part, weight.into()));
                 }

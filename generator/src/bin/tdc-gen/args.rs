@@ -242,6 +242,9 @@ pub struct PlanArgs {
     /// Show the terms of the predicted time of each launch
     #[arg(long, conflicts_with = "json")]
     pub terms: bool,
+    /// Also draw when the layers of the network run, as predicted, as an SVG file; only with a single network and GPU
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     #[command(flatten)]
     pub options: ConfigArgs,
     #[command(flatten)]

@@ -4,7 +4,11 @@ use crate::args::PlanArgs;
 use crate::config::PlannedConfig;
 use crate::failure::Failure;
 use crate::output::print;
-use tdc_generator::render::{layer_set_table, layer_set_terms, network_table, network_terms};
+use std::path::Path;
+use tdc_generator::emit::write_atomic;
+use tdc_generator::render::{
+    layer_set_table, layer_set_terms, network_table, network_terms, network_timeline,
+};
 
 /// Plans every config, then prints all plans: as tables separated by an empty line, with the terms of
 /// predicted times, or as JSON.
@@ -17,6 +21,9 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
                 .plan_for_any_gpu(path, args.target.gpu.as_deref())
         })
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = &args.timeline {
+        write_timeline(path, &plans)?;
+    }
     for (index, planned) in plans.iter().enumerate() {
         if args.json {
             print(planned.json()?)?;
@@ -36,4 +43,17 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         print(tables.join("\n"))?;
     }
     Ok(())
+}
+
+/// Draws the timeline of the only network that is planned.
+fn write_timeline(path: &Path, plans: &[PlannedConfig]) -> Result<(), Failure> {
+    let plan = match plans {
+        [PlannedConfig::Network(_, plans)] if plans.len() == 1 => &plans[0],
+        _ => {
+            return Err(Failure::input(
+                "--timeline draws one network on one GPU; give one config of a network, and one name in --gpu",
+            ));
+        }
+    };
+    write_atomic(path, network_timeline(plan).as_bytes()).map_err(Failure::input)
 }

@@ -37,6 +37,8 @@ pub const GROUPS: &[Group] = &[
             "lrn",
             "pad",
             "global_pool",
+            "squeeze_excite",
+            "separable",
             "elementwise",
         ],
         products: None,

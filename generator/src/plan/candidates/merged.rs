@@ -200,6 +200,7 @@ mod tests {
         Activation, ConvOptions, Layout, NetworkBuilder, OpOptions, PoolOptions, Precision, Reduce,
         ScaleShiftOptions,
     };
+    use crate::plan::graph::WeightPart;
     use tdc_runtime::Padding;
 
     fn conv(n: u32) -> ConvOptions {
@@ -272,7 +273,7 @@ mod tests {
         let outputs: Vec<_> = all.outputs().map(|y| &graph.values[y.0].name).collect();
         assert_eq!(outputs, ["b1", "c1", "a"]);
         let weights = all.task.parameters.weights();
-        assert_eq!(weights, [(OpId(2), None)]);
+        assert_eq!(weights, [(OpId(2), WeightPart::Whole)]);
         let merged = all.task.parameters.merged.iter();
         assert!(merged.map(|merged| merged.layer).eq([OpId(4), OpId(1)]));
 

@@ -166,6 +166,7 @@ mod tests {
         Activation, BinaryOp, ConvOptions, Layout, NetworkBuilder, OpOptions, Precision,
         ScaleShiftOptions, TensorShape,
     };
+    use crate::plan::graph::WeightPart;
 
     fn tucker(n: u32) -> ConvOptions {
         ConvOptions {
@@ -233,7 +234,10 @@ mod tests {
         let weights = |candidate: &Candidate| -> Vec<_> {
             let weights = candidate.task.parameters.weights().into_iter();
             weights
-                .map(|(op, factor)| (op.0, factor.unwrap().as_str()))
+                .map(|(op, part)| match part {
+                    WeightPart::Factor(factor) => (op.0, factor.as_str()),
+                    other => panic!("{other:?}"),
+                })
                 .collect()
         };
         let (whole, core_last) = (

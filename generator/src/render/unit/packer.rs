@@ -110,7 +110,7 @@ impl WinogradContext {
     }
 }
 
-/// The names of a unit's packers: one, or one for each factor of a Tucker or CP layer.
+/// The names of a unit's packers, one for each of its layouts: one, or one for each weight of a unit of several layers or factors.
 pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
     let parts: &[&str] = match &unit.problem {
         Problem::Tucker(TuckerProblem { first, next, .. }) => {
@@ -118,6 +118,11 @@ pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
             &factors[usize::from(first.is_none())..factors.len() - usize::from(next.is_none())]
         }
         Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"],
+        Problem::SqueezeExcite(problem) => {
+            let weights: &[&str] = &["_squeeze", "_excite", "_squeeze_bias"];
+            &weights[..weights.len() - usize::from(!problem.squeeze.bias)]
+        }
+        Problem::Separable(_) => &["_depthwise", "_pointwise"],
         _ => &[""],
     };
     let name = &unit.unit.name;
@@ -267,4 +272,34 @@ fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
         text.push('0');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::plan::{Planner, plan_problem, problem_of_label};
+
+    #[test]
+    fn each_layout_has_a_packer() {
+        for label in [
+            "globalavgpool_c5_h7_w7",
+            "conv_c5_n7_h9_w9_k3x3_bias",
+            "tucker_c32_d8x8_n32_h9_w9_k3x3_p1",
+            "separable_c5_n7_h9_w9_k3x3_g5_bias_pointwise",
+            "squeezeexcite_c5_h9_w9_n3_gate",
+            "squeezeexcite_c5_h9_w9_n3_bias_gate_bias",
+        ] {
+            let Some(problem) = problem_of_label(label) else {
+                panic!("{label}");
+            };
+            let mut planner = Planner::new(gpu("h200").unwrap());
+            let unit = plan_problem(&mut planner, "net", "layer", &problem, None, None).unwrap();
+            let mut names = packer_names(&unit);
+            let layouts = unit.variant().packed_layouts().count();
+            assert_eq!(names.len(), layouts, "{label}");
+            names.dedup();
+            assert_eq!(names.len(), layouts, "{label}");
+        }
+    }
 }
