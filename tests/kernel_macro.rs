@@ -384,7 +384,7 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     }
     if layer.rank.is_some() {
         // Two 1x1 convolutions are a Tucker layer without its first factor.
-        let problems = plan.units.iter().map(|unit| unit.problem.clone());
+        let problems = plan.units.iter().map(|unit| unit.problem);
         let [first, last] = &problems.collect::<Vec<_>>()[..] else {
             panic!("{} units", plan.units.len());
         };

@@ -299,7 +299,7 @@ pub fn layers() -> LayerSet {
             layer(
                 "wgmma",
                 TensorShape { batch: 3, ..gemm_x },
-                by("wgmma", &[4, 8, 32, 1, 1, 2, 1, 2, 2, 1]),
+                by("wgmma", &[4, 8, 32, 1, 1, 2, 1, 2, 2]),
                 Some(Prologue {
                     activation: Activation::Sigmoid,
                 }),
