@@ -6,7 +6,6 @@
 //! - `separate`: each task by a separate unit;
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;
 //! - `next_factor`: these together with the first factor of the next Tucker layer;
-//! - `separable`: a depthwise convolution and the 1x1 convolution that reads it;
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `fp16`: a task with its input or output in fp16 NHWC.
@@ -38,7 +37,6 @@ mod fp16;
 mod fused_factors;
 mod merged;
 mod next_factor;
-mod separable;
 mod separate;
 mod squeeze_excite;
 
@@ -54,7 +52,6 @@ impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_without_merged();
-        separable::add(self, &mut candidates);
         squeeze_excite::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         fp16::add(self, &mut candidates);
