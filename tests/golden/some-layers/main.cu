@@ -11,7 +11,7 @@
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4.h"
 #include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1.h"
-#include "some_layers/conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1.h"
+#include "some_layers/conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2.h"
 #include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64.h"
@@ -149,12 +149,12 @@ constexpr Layer layers[] = {
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_launch},
     {"wgmma", 3, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, reference_sigmoid, true, true,
      reference_relu, 1e-6,
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_packed_floats(),
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_workspace_bytes(),
-     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_pack,
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_packed_floats(),
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_workspace_bytes(),
+     some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_pack,
      [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
          void* workspace, cudaStream_t stream) {
-         return some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2cl1_launch(
+         return some_layers::conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
     {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, false, nullptr, true, false,

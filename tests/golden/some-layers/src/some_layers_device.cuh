@@ -277,21 +277,6 @@ tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
     return halves;
 }
 
-// The same with magnitudes above 65504, the largest fp16 value, brought to it. NaN stays NaN.
-[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_saturated_fp16x2(float first,
-    float second) {
-#if __CUDA_ARCH__ >= 800
-    unsigned halves = tdc_to_fp16x2(first, second);
-    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0x7bff7bffu));
-    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0xfbfffbffu));
-    return halves;
-#else
-    first = first != first ? first : fminf(fmaxf(first, -65504.0f), 65504.0f);
-    second = second != second ? second : fminf(fmaxf(second, -65504.0f), 65504.0f);
-    return tdc_to_fp16x2(first, second);
-#endif
-}
-
 [[maybe_unused]] static __device__ __forceinline__ float tdc_fp16x2_low(unsigned halves) {
     float value;
     asm("{ .reg .f16 lower, upper; mov.b32 {lower, upper}, %1; cvt.f32.f16 %0, lower; }"
@@ -527,51 +512,6 @@ tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barri
     }
     __syncwarp();
     if (lane == 0) tdc_arrive(barrier);
-#endif
-}
-
-// Copies of the blocks of a cluster of `blocks` blocks that need the same data: each copies an equal part to
-// all of them. All blocks call it with the same arguments but for their `rank`. It arrives once at the
-// barrier of each block, when all parts are there. A block's buffer must be empty before another one copies
-// to it. Without clusters each block copies everything.
-[[maybe_unused]] static __device__ __forceinline__ void
-tdc_copy_to_cluster_and_arrive(float* shared, const float* global, int floats, unsigned rank, int blocks,
-                               float* barrier) {
-#if __CUDA_ARCH__ >= 900
-    if (threadIdx.x % 32 == 0) {
-        const int part = floats / blocks, offset = static_cast<int>(rank) * part;
-        const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                     :
-                     : "r"(at), "r"(4 * floats)
-                     : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-                     " [%0], [%1], %2, [%3], %4;"
-                     :
-                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared + offset))),
-                       "l"(__cvta_generic_to_global(global + offset)), "r"(4 * part), "r"(at),
-                       "h"(static_cast<unsigned short>((1 << blocks) - 1))
-                     : "memory");
-    }
-#else
-    static_cast<void>(rank);
-    static_cast<void>(blocks);
-    tdc_copy_and_arrive(shared, global, floats, barrier);
-#endif
-}
-
-// Arrives at the corresponding barrier of the block with this rank in the cluster; without clusters, at the
-// own one.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_arrive_at(float* barrier, unsigned rank) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
-                 :
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(barrier))), "r"(rank)
-                 : "memory");
-#else
-    static_cast<void>(rank);
-    tdc_arrive(barrier);
 #endif
 }
 

@@ -349,21 +349,6 @@ tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
     return halves;
 }
 
-// The same with magnitudes above 65504, the largest fp16 value, brought to it. NaN stays NaN.
-[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_saturated_fp16x2(float first,
-    float second) {
-#if __CUDA_ARCH__ >= 800
-    unsigned halves = tdc_to_fp16x2(first, second);
-    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0x7bff7bffu));
-    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0xfbfffbffu));
-    return halves;
-#else
-    first = first != first ? first : fminf(fmaxf(first, -65504.0f), 65504.0f);
-    second = second != second ? second : fminf(fmaxf(second, -65504.0f), 65504.0f);
-    return tdc_to_fp16x2(first, second);
-#endif
-}
-
 [[maybe_unused]] static __device__ __forceinline__ float tdc_fp16x2_low(unsigned halves) {
     float value;
     asm("{ .reg .f16 lower, upper; mov.b32 {lower, upper}, %1; cvt.f32.f16 %0, lower; }"
