@@ -1576,7 +1576,8 @@ fn plan_draws_a_timeline() {
         &["tiny.yaml", "--gpu", "h200,a100"],
     ] {
         let arguments = [&["plan", "--timeline", "x.svg"], arguments].concat();
-        folder.fails(&arguments, 2, "--timeline draws one network on one GPU");
+        let message = "error: --timeline draws one network on one GPU; give one config of a network, and one name in --gpu";
+        folder.fails(&arguments, 2, message);
         assert!(!folder.path("x.svg").exists());
     }
 }
