@@ -51,7 +51,7 @@ pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
 use crate::cost::{KernelWork, kernel_us, memset_us};
 use crate::gpu::Gpu;
-use crate::ir::{Activation, Problem, number_label};
+use crate::ir::{Activation, Layout, Problem, number_label};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -279,6 +279,17 @@ fn batch_stride_args(batch: u32, residual: bool) -> Vec<Arg> {
         args.push(Arg::ResidualBatchStride);
     }
     args.push(Arg::YBatchStride);
+    args
+}
+
+/// Removes the strides of a problem's tensors in NHWC, which are dense.
+fn without_nhwc_strides(mut args: Vec<Arg>, problem: &Problem) -> Vec<Arg> {
+    let [x, y] = [problem.x_layout(), problem.y_layout()].map(|layout| layout == Layout::Nhwc);
+    args.retain(|arg| match arg {
+        Arg::XBatchStride => !x,
+        Arg::YBatchStride | Arg::ResidualBatchStride => !y,
+        _ => true,
+    });
     args
 }
 

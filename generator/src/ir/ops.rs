@@ -117,7 +117,8 @@ pub trait ProblemKind {
 
     /// Least error bound, regardless of the number of terms.
     fn min_tolerance(&self) -> f64 {
-        self.precision().tolerance()
+        let rounded = self.output().format.dtype.rounding_error();
+        self.precision().tolerance().max(rounded)
     }
 
     /// Whether every run gives the same bits; false only if the config requests float atomics.

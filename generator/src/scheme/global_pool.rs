@@ -4,7 +4,7 @@
 use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
+    tile_numbers, without_nhwc_strides,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
@@ -76,8 +76,7 @@ impl Scheme for GlobalPool {
         let blocks = channels.div_ceil(u64::from(warps));
         let mut args = vec![Arg::X, Arg::Y];
         args.extend(batch_stride_args(p.x.batch, false));
-        // Tensors in NHWC are dense.
-        args.retain(|&arg| !is_nhwc || arg != Arg::XBatchStride);
+        let args = without_nhwc_strides(args, problem);
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",

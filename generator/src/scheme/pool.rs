@@ -2,7 +2,7 @@
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
-use super::{Blueprint, DevicePart, Scheme, Tile, TileField};
+use super::{Blueprint, DevicePart, Scheme, Tile, TileField, without_nhwc_strides};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{Format, PoolKind, Problem};
@@ -120,12 +120,7 @@ impl Scheme for Pool {
         if is_nhwc {
             let kernel = &mut blueprint.kernels[0];
             kernel.device = &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16];
-            // Tensors in NHWC are dense.
-            kernel.args.retain(|arg| match arg {
-                Arg::XBatchStride => !reads_fp16,
-                Arg::YBatchStride => !writes_fp16,
-                _ => true,
-            });
+            kernel.args = without_nhwc_strides(std::mem::take(&mut kernel.args), problem);
         }
         blueprint
     }

@@ -181,7 +181,7 @@ pub static ROWS: &[Row] = &[
         of!(Network | ModelOptions),
         "`fp32` or `fp16`",
         "`fp32`",
-        "how [activation tensors inside the network](configs.md#precision-and-tolerance) may be stored",
+        "how [activation tensors inside the network](configs.md#activations) may be stored",
     )
     .overridden_by(
         "activations",

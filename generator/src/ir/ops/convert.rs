@@ -24,11 +24,6 @@ impl ProblemKind for ConvertProblem {
         Tensor::new(self.x, self.to)
     }
 
-    fn min_tolerance(&self) -> f64 {
-        let rounded = self.to.dtype.rounding_error();
-        self.precision().tolerance().max(rounded)
-    }
-
     fn flops(&self) -> u64 {
         self.x.len()
     }

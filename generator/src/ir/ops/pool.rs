@@ -69,11 +69,6 @@ impl ProblemKind for PoolProblem {
         f64::from(self.kernel[0]) * f64::from(self.kernel[1])
     }
 
-    fn min_tolerance(&self) -> f64 {
-        let rounded = self.output.dtype.rounding_error();
-        self.precision().tolerance().max(rounded)
-    }
-
     fn flops(&self) -> u64 {
         let window = u64::from(self.kernel[0]) * u64::from(self.kernel[1]);
         self.output().shape.len().saturating_mul(window)

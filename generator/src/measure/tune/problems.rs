@@ -89,3 +89,31 @@ impl Problems {
         self.problems.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::yaml;
+
+    #[test]
+    fn planned_problems_are_the_units_of_the_plan_and_fewer_than_all() {
+        let text = "name: net\ninput: 1x16x9x11\nops:\n  - {op: conv, name: a, n: 24, ranks: [8, 8]}\n  \
+                    - {op: conv, name: b, n: 16, kernel: 1}\n";
+        let config = yaml::parse(text, "net.yaml", &Overrides::default()).unwrap();
+        let (mut planned, mut all) = (Problems::default(), Problems::default());
+        planned.add_planned(&config).unwrap();
+        all.add(&config);
+        let Config::Network(network) = &config else {
+            panic!("{config:?}");
+        };
+        let plan = plan_network(network, network.gpus.gpus()[0]).unwrap();
+        let units = plan.units.iter();
+        let units: HashSet<_> = units
+            .map(|unit| problem_label(&unit.problem.measured()))
+            .collect();
+        let found: HashSet<_> = planned.iter().map(|(key, _)| key.to_owned()).collect();
+        assert_eq!(found, units);
+        assert!(planned.len() < all.len());
+        assert!(planned.iter().all(|(key, _)| all.known.contains(key)));
+    }
+}

@@ -6,9 +6,9 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::tensor_core::MMA_K;
-use crate::scheme::{DevicePart, KernelBlueprint, context};
+use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 #[derive(Serialize)]
 struct WgmmaContext {
@@ -165,20 +165,9 @@ pub(super) fn kernel(
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
         device: device_parts(bf16, writes_fp16(problem)),
-        args: args(problem),
+        args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
     }
-}
-
-/// Parameters of the kernel. Tensors in NHWC are dense, so there are no strides of their images.
-fn args(problem: &ConvProblem) -> Vec<Arg> {
-    let mut args = convolution::args(problem, false);
-    args.retain(|arg| match arg {
-        Arg::XBatchStride => !reads_fp16(problem),
-        Arg::YBatchStride | Arg::ResidualBatchStride => !writes_fp16(problem),
-        _ => true,
-    });
-    args
 }
 
 /// The parts of the device header that a kernel uses.
