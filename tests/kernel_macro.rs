@@ -501,7 +501,7 @@ mod deep {
         succeeded(check.output().unwrap());
         let calls = recorded(record.path()).unwrap();
         // Only distinct kernels are counted: `of_network` is also one of the network's.
-        assert_eq!(calls.len(), 16);
+        assert_eq!(calls.len(), 21);
         let prepared = copy.join(PREPARED_DIR);
         let settings = Settings::from_env(&copy).unwrap();
         let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
@@ -518,7 +518,7 @@ mod deep {
                 .lines()
                 .filter(|line| line.ends_with("whole: true"))
                 .count(),
-            2 * 17 + 2
+            2 * 22 + 2
         );
         assert!(!found.contains("whole: false"));
         assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
