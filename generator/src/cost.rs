@@ -14,7 +14,7 @@ mod work;
 
 pub(crate) use bound::{TiledTotals, fp32_issue_us};
 pub use floor::{floor_us, fp32_lanes_floor_us};
-pub use kernel::{kernel_terms, kernel_us, memset_us};
+pub use kernel::{copy_us, kernel_terms, kernel_us, memset_us};
 pub(crate) use occupancy::resident_blocks;
 pub use occupancy::{Occupancy, occupancy};
 pub use terms::CostTerms;

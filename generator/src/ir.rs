@@ -4,6 +4,7 @@
 //! what was fused to it; each kind of problem is a [`ProblemKind`] with a file of its own.
 
 mod activation;
+mod batches;
 mod description;
 mod error;
 mod format;
@@ -22,6 +23,7 @@ mod tensor;
 #[cfg(feature = "onnx")]
 pub(crate) use activation::erfc;
 pub use activation::{Activation, ActivationParameter, activate};
+pub use batches::Batches;
 pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};
 pub use fused_ops::{Epilogue, Prologue};

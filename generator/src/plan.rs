@@ -11,6 +11,7 @@
 //!    `network`, `layer_set` and `kernel` put the plan together.
 
 mod arena;
+mod batches;
 mod branches;
 mod candidates;
 mod chain;
@@ -39,6 +40,7 @@ mod resource_table;
 mod resources;
 mod sections;
 mod select;
+mod shared_weights;
 mod times;
 mod tuning;
 mod unit;
@@ -46,6 +48,7 @@ mod variants;
 mod views;
 
 pub use arena::{Arena, Lifetime};
+pub use batches::{BatchSchedule, TENSOR_ALIGNMENT};
 #[cfg(feature = "compress")]
 pub(crate) use candidates::FusableReaders;
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
@@ -76,7 +79,7 @@ pub use network_time::{LayerTime, NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
-pub use recipe::{factorized_layer, recipes, scale_shift_source};
+pub use recipe::{factorized_layer, recipes, scale_shift_source, section_recipes};
 pub use resource_table::{ResourceTable, ResourceTableError, Resources};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
@@ -87,4 +90,4 @@ pub use tuning::{
 #[cfg(feature = "tune")]
 pub(crate) use tuning::{parse_microseconds, text_checksum};
 pub use unit::{PlannedKernel, PlannedUnit, launch_terms, plan_problem};
-pub use variants::{distinct_units, plan_variants, plan_variants_with};
+pub use variants::{distinct_units, plan_variants, plan_variants_with, plans_by_gpu};

@@ -6,8 +6,8 @@ use tdc_generator::config::yaml::{self, load};
 use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
 use tdc_generator::ir::{
-    Activation, ConvProblem, Elementwise, LayerSet, Network, Op, OpKind, Precision, Problem,
-    TensorShape, Tolerance,
+    Activation, Batches, ConvProblem, Elementwise, LayerSet, Network, Op, OpKind, Precision,
+    Problem, TensorShape, Tolerance,
 };
 use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_runtime::{ConvShape, Padding};
@@ -308,7 +308,7 @@ fn densenet_has_no_copies_and_one_unfused_norm() {
             dense(true),
             dense(false),
             Overrides {
-                batch: Some(3),
+                batches: Some(Batches::one(3)),
                 ..Overrides::default()
             },
         ] {
@@ -396,7 +396,7 @@ fn a_densenet_block_shares_one_buffer() {
 fn overrides_change_a_network() {
     let overrides = Overrides {
         input: "1x3x480x640".parse().ok(),
-        batch: Some(2),
+        batches: Some(Batches::one(2)),
         dense: true,
         ..Overrides::default()
     };
@@ -616,7 +616,7 @@ fn beyond_paper_has_each_distinct_convolution_of_its_networks() {
 
     for batch in [1, 8] {
         let overrides = Overrides {
-            batch: Some(batch),
+            batches: Some(Batches::one(batch)),
             ..dense(true)
         };
         let network = network("resnet50.yaml", &overrides);
@@ -683,7 +683,7 @@ fn held_out_shapes_are_in_no_other_config() {
 #[test]
 fn batch_overrides_a_layer_set() {
     let overrides = Overrides {
-        batch: Some(8),
+        batches: Some(Batches::one(8)),
         ..Overrides::default()
     };
     let set = layer_set("core-shapes.yaml", &overrides);

@@ -2,8 +2,8 @@
 
 use crate::gpu::Targets;
 use crate::ir::{
-    ConvOptions, DType, LinearOptions, ParseShapeError, Precision, TensorShape, TilePolicy,
-    Tolerance,
+    Batches, ConvOptions, DType, LinearOptions, ParseShapeError, Precision, TensorShape,
+    TilePolicy, Tolerance,
 };
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -40,8 +40,8 @@ pub struct Overrides {
     pub input: Option<TensorShape>,
     /// Shapes of inputs by their names.
     pub inputs: BTreeMap<String, TensorShape>,
-    /// Batch size, applied to all inputs and to the layers of a layer set.
-    pub batch: Option<u32>,
+    /// Batches: of a network, or one for all layers of a layer set.
+    pub batches: Option<Batches>,
     /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
     /// that both variants can be used in one program.
     pub dense: bool,
@@ -63,7 +63,7 @@ impl Overrides {
     pub(crate) fn input(&self, name: &str, config: Option<TensorShape>) -> Option<TensorShape> {
         let shape = self.given_input(name).or(config)?;
         Some(TensorShape {
-            batch: self.batch(shape.batch),
+            batch: self.largest_batch(shape.batch),
             ..shape
         })
     }
@@ -128,7 +128,7 @@ impl Overrides {
         Self {
             input: inputs.input,
             inputs: inputs.inputs.clone(),
-            batch: self.batch.or(others.batch),
+            batches: self.batches.clone().or_else(|| others.batches.clone()),
             dense: self.dense || others.dense,
             precision: self.precision.or(others.precision),
             tolerance: self.tolerance.or(others.tolerance),
@@ -138,8 +138,14 @@ impl Overrides {
         }
     }
 
-    pub(crate) fn batch(&self, config: u32) -> u32 {
-        self.batch.unwrap_or(config)
+    /// The batches of a network whose inputs have the batch `config`.
+    pub(crate) fn batches(&self, config: u32) -> Batches {
+        let own = self.batches.clone();
+        own.unwrap_or_else(|| Batches::one(config))
+    }
+
+    pub(crate) fn largest_batch(&self, config: u32) -> u32 {
+        self.batches.as_ref().map_or(config, Batches::largest)
     }
 
     pub(crate) fn tiles(&self, config: Option<TilePolicy>) -> TilePolicy {
@@ -250,7 +256,7 @@ mod tests {
         let all = Overrides {
             input: None,
             inputs: BTreeMap::new(),
-            batch: Some(5),
+            batches: Some(Batches::one(5)),
             dense: true,
             precision: Some(Precision::Fp16),
             tolerance: Tolerance::new(0.05),

@@ -19,10 +19,11 @@ mod write;
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
-    DType, INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy,
+    Batches, DType, INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape,
+    TilePolicy,
 };
 pub use edit::with_ranks;
-use fields::{Fields, integers, list};
+use fields::{Fields, integer, integers, list};
 pub use model_options::ModelOptions;
 use node::{Node, Value};
 use ops::RawOp;
@@ -174,6 +175,10 @@ fn network(
     let tiles = tiles(fields, overrides, report);
     let activations = fields.choice(Key::Activations, &DType::NAMES, report);
     ops::check_inherited(fields, report);
+    let overrides = &overrides.or(&Overrides {
+        batches: batches(fields, report),
+        ..Overrides::default()
+    });
     let inputs = inputs(fields, overrides, report);
     let node = fields.get(Key::Ops)?;
     let items = list(
@@ -217,6 +222,7 @@ fn network(
             network.gpus = gpus?;
             network.tiles = tiles;
             network.activations = overrides.activations(activations);
+            network.batches = overrides.batches(network.batch());
             network.name = overrides.name(&network.name, has_ranks);
             Some(network)
         }
@@ -247,6 +253,26 @@ fn position(
         }
         SpecLocation::Item(index, key, item) => {
             op(*index).map_or(start(*index), |op| op.fields.position(key, Some(*item)))
+        }
+    }
+}
+
+/// The key `batch` of a network: a number or a list of numbers.
+fn batches(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Batches> {
+    let node = fields.get(Key::Batch)?;
+    let items = match &node.value {
+        Value::List(items) => &items[..],
+        _ => std::slice::from_ref(node),
+    };
+    let numbers = items.iter().map(|item| integer(Key::Batch, item, report));
+    // All are read, so that each mistake is reported.
+    let numbers: Vec<Option<u32>> = numbers.collect();
+    let numbers: Vec<u32> = numbers.into_iter().collect::<Option<_>>()?;
+    match Batches::new(&numbers) {
+        Ok(batches) => Some(batches),
+        Err(message) => {
+            report.error(node.at, format!("`{}`: {message}", Key::Batch));
+            None
         }
     }
 }

@@ -9,6 +9,11 @@ pub fn memset_us(bytes: u64, gpu: &Gpu) -> f64 {
     gpu.launch_us + bytes as f64 / (f64::from(gpu.dram_gbs) * 1e3)
 }
 
+/// The predicted time of copying `bytes` within device memory, microseconds: they are read and written.
+pub fn copy_us(bytes: u64, gpu: &Gpu) -> f64 {
+    memset_us(2 * bytes, gpu)
+}
+
 /// The predicted time of one launch in a CUDA graph, microseconds; infinite if a block does not fit.
 ///
 /// It follows the SM with the most blocks. For a kernel that is not tiled it adds the launch, the dependent L2 round trips of each wave,

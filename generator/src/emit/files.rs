@@ -1,6 +1,6 @@
 //! The files of a folder, in memory.
 
-use crate::plan::{LayerSetPlan, NetworkPlan, distinct_units};
+use crate::plan::{LayerSetPlan, NetworkPlan, distinct_units, plans_by_gpu};
 use crate::render::{
     LayerSetFile, NetworkFile, RenderError, device_header, device_header_name, layer_set_json,
     layer_set_text, network_json, network_text, unit_header, unit_source,
@@ -30,7 +30,10 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     }
     let units = distinct_units(plans);
     let device = device_header_name(name);
-    let gpus: Vec<_> = plans.iter().map(|plan| plan.gpu).collect();
+    let gpus: Vec<_> = plans_by_gpu(plans)
+        .iter()
+        .map(|plans| plans[0].gpu)
+        .collect();
     let shared: Vec<_> = units.iter().collect();
     add(
         format!("src/units/{device}"),

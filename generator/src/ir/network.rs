@@ -1,15 +1,16 @@
 //! A network: a graph of typed ops with every size inferred, and the builder that checks it.
 
+mod batch;
 mod decomposition;
 
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions, ConvTransposeProblem,
-    DType, Epilogue, Format, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions, PadMode, PadOptions,
-    PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem, ProblemKind, ResizeOptions,
-    ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation,
-    TensorShape, TilePolicy,
+    Activation, Batches, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions,
+    ConvTransposeProblem, DType, Epilogue, Format, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
+    PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
+    ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
+    SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -137,6 +138,8 @@ pub struct Network {
     pub tiles: TilePolicy,
     /// How activation tensors between ops may be stored: in fp32, or, where the planner prefers it, in fp16 NHWC too.
     pub activations: DType,
+    /// The batches to plan for. The shapes of the ops are for the largest.
+    pub batches: Batches,
     /// Ops in an execution order.
     pub ops: Vec<Op>,
     /// The outputs, at least one, in the order of their ops. The last one is that of the last op.
@@ -458,6 +461,7 @@ impl NetworkBuilder {
                 gpus: Targets::default(),
                 tiles: TilePolicy::default(),
                 activations: DType::default(),
+                batches: Batches::one(self.ops[0].y.batch),
                 ops: self.ops,
             })
         } else {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 #[cfg(feature = "compress")]
 use std::sync::Arc;
+use tdc_runtime::WeightLayout;
 
 /// How scheme and tile were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -354,6 +355,39 @@ impl Planner {
             }
         }
         best
+    }
+
+    /// The tile of a scheme with the least predicted time, at most `limit_us`, whose weights have the given layouts. The scheme must be one
+    /// that is chosen by default.
+    pub(super) fn choose_with_layouts(
+        &self,
+        problem: &Problem,
+        scheme: &'static dyn Scheme,
+        layouts: &[WeightLayout],
+        limit_us: f64,
+    ) -> Option<Choice> {
+        if !scheme.is_default_for(problem) {
+            return None;
+        }
+        let tiles = scheme.tiles(problem, self.gpu).into_iter();
+        let tiles = tiles.map(|tile| (self.predicted_us(problem, scheme, &tile), tile));
+        let mut tiles: Vec<_> = tiles.filter(|(us, _)| *us <= limit_us).collect();
+        tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let (predicted_us, tile) = tiles.into_iter().find(|(_, tile)| {
+            let blueprint = scheme.blueprint(problem, tile, self.gpu);
+            std::iter::once(&blueprint.weights)
+                .chain(&blueprint.extra_weight_layouts)
+                .eq(layouts)
+        })?;
+        let mut choice = Choice {
+            scheme,
+            tile,
+            chosen_by: ChosenBy::Model,
+            predicted_us,
+            measured_us: None,
+        };
+        choice.measured_us = self.measured_us(problem, &choice);
+        Some(choice)
     }
 
     fn choose_uncached(

@@ -1,13 +1,14 @@
 //! The plan of a network for one GPU: its units, the layers that use them, their memory and weights.
 
 use super::branches::{Branches, Load};
-use super::choose::Planner;
+use super::choose::{Choice, Planner};
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
 use super::graph::{Parameters, Task, TaskGraph, WeightPart};
 use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
-use super::unit::{PlannedUnit, plan_problem};
+use super::shared_weights::FixedChoices;
+use super::unit::{PlannedUnit, plan_problem, planned_unit};
 use crate::gpu::Gpu;
 use crate::ir::{FusedTucker, Network, Problem, TensorShape};
 use crate::scheme::scheme;
@@ -98,6 +99,11 @@ pub struct NetworkPlan {
 }
 
 impl NetworkPlan {
+    /// The number of images that it is for.
+    pub fn batch(&self) -> u32 {
+        self.inputs[0].shape.batch
+    }
+
     /// The shapes of the inputs, separated by commas.
     pub fn input_shapes(&self) -> String {
         shapes(&self.inputs)
@@ -175,9 +181,18 @@ pub fn plan_network_with(
     network: &Network,
     planner: Planner,
 ) -> Result<NetworkPlan, Vec<PlanError>> {
+    plan_network_fixed(network, planner, &FixedChoices::new())
+}
+
+/// The same with choices of the caller for some layers.
+pub(super) fn plan_network_fixed(
+    network: &Network,
+    planner: Planner,
+    fixed: &FixedChoices,
+) -> Result<NetworkPlan, Vec<PlanError>> {
     let mut planner = planner.with_tile_policy(network.tiles);
     let graph = lower(&mut planner, TaskGraph::new(network));
-    let (units, unit_of_task) = plan_units(&mut planner, &network.name, &graph.tasks)?;
+    let (units, unit_of_task) = plan_units(&mut planner, &network.name, &graph.tasks, fixed)?;
     let variant = |task: usize| units[unit_of_task[task]].variant();
     let loads: Vec<Load> = unit_of_task
         .iter()
@@ -255,11 +270,23 @@ fn plan_units(
     planner: &mut Planner,
     prefix: &str,
     tasks: &[Task],
+    fixed: &FixedChoices,
 ) -> Result<(Vec<PlannedUnit>, Vec<usize>), Vec<PlanError>> {
     let mut units = DistinctUnits::default();
     let mut unit_of_task = Vec::new();
     let mut errors = Vec::new();
-    for task in tasks {
+    for (index, task) in tasks.iter().enumerate() {
+        // What the config requests comes first.
+        let requested = |choice: &&Choice| match (&task.scheme, &task.tile) {
+            (_, Some(_)) => false,
+            (Some(scheme), None) => scheme == choice.scheme.name(),
+            (None, None) => true,
+        };
+        if let Some(choice) = fixed.get(&index).filter(requested) {
+            let unit = planned_unit(prefix, &task.problem, choice, planner.gpu());
+            unit_of_task.push(units.add(unit).0);
+            continue;
+        }
         let planned = plan_problem(
             planner,
             prefix,

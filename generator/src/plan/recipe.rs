@@ -3,13 +3,31 @@
 use super::Parameters;
 use super::graph::WeightPart;
 use super::network::{LayerPlan, NetworkPlan};
+use super::sections::WeightSection;
 use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
 use tdc_runtime::{Decomposition, FactorRole, WeightLayout, WeightSlot};
 use tdc_weights::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 
-/// One recipe for each slot of `plan.weights`, in order. The tensors have the names that PyTorch gives them in a checkpoint:
+/// One recipe for each slot of a section of a weight file, in order. The tensors have the names that PyTorch gives them in a checkpoint:
 /// `<layer>.weight`, `<layer>.bias`, `<bn>.running_mean` and so on; factors `<layer>.first.weight` and so on, unless the config names them.
+pub fn section_recipes(network: &Network, section: &WeightSection<'_>) -> Vec<SlotRecipe> {
+    let mut all: Vec<Option<SlotRecipe>> = vec![None; section.file().iter().count()];
+    for plan in &section.plans {
+        for (slot, recipe) in plan_recipes(network, plan) {
+            all[slot].get_or_insert(recipe);
+        }
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// The same for the weights of a plan that shares them with no other one.
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
+    let plans = vec![plan];
+    section_recipes(network, &WeightSection { plans })
+}
+
+/// The slots that a plan reads, each with its recipe.
+fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe)> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
     let of_layer = |layer: &LayerPlan| {
         let parameters = &layer.parameters;
@@ -31,10 +49,11 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
                 fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
             };
-            match parameters.merged.is_empty() {
+            let recipe = match parameters.merged.is_empty() {
                 true => own,
                 false => merged(network, own, parameters),
-            }
+            };
+            (slot, recipe)
         };
         let recipes = layer.slots.iter().enumerate().map(recipe);
         recipes.collect::<Vec<_>>()

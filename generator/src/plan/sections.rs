@@ -16,9 +16,11 @@ impl WeightSection<'_> {
         &self.plans[0].weights
     }
 
-    /// Names of the GPUs of its plans.
+    /// Names of the GPUs of its plans, each once.
     pub fn gpus(&self) -> Vec<&'static str> {
-        self.plans.iter().map(|plan| plan.gpu.name).collect()
+        let mut names: Vec<_> = self.plans.iter().map(|plan| plan.gpu.name).collect();
+        names.dedup();
+        names
     }
 }
 

@@ -96,7 +96,13 @@ pub fn plan_problem(
     Ok(planned_unit(prefix, problem, &choice, planner.gpu()))
 }
 
-fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> PlannedUnit {
+/// The unit of a choice, named by the naming grammar of units.
+pub(super) fn planned_unit(
+    prefix: &str,
+    problem: &Problem,
+    choice: &Choice,
+    gpu: &Gpu,
+) -> PlannedUnit {
     let name = unit_name(problem, choice.scheme, &choice.tile);
     let blueprint = choice.scheme.blueprint(problem, &choice.tile, gpu);
     let kernels: Vec<PlannedKernel> = blueprint

@@ -3,15 +3,16 @@
 use super::choose::Planner;
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
-use super::network::{NetworkPlan, plan_network_with};
+use super::network::NetworkPlan;
+use super::shared_weights::plan_batches;
 use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
 use crate::ir::Network;
 
-/// Plans a network for each of its GPUs, in their order.
+/// Plans a network for each of its GPUs, in their order, and for each by ascending batch. Plans for one GPU have one weight file.
 ///
 /// # Errors
-/// One for each layer that cannot be planned. An error that several GPUs have in common is listed once.
+/// One for each layer that cannot be planned. An error that several GPUs or batches have in common is listed once.
 pub fn plan_variants(network: &Network) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
     plan_variants_with(network, Planner::new)
 }
@@ -27,8 +28,8 @@ pub fn plan_variants_with(
     let mut plans = Vec::new();
     let mut errors: Vec<PlanError> = Vec::new();
     for gpu in network.gpus.gpus() {
-        match plan_network_with(network, planner(gpu)) {
-            Ok(plan) => plans.push(plan),
+        match plan_batches(network, || planner(gpu)) {
+            Ok(of_gpu) => plans.extend(of_gpu),
             Err(found) => {
                 for error in found {
                     if !errors.contains(&error) {
@@ -42,6 +43,11 @@ pub fn plan_variants_with(
         true => Ok(plans),
         false => Err(errors),
     }
+}
+
+/// The plans of each GPU, by ascending batch.
+pub fn plans_by_gpu(plans: &[NetworkPlan]) -> Vec<&[NetworkPlan]> {
+    plans.chunk_by(|a, b| a.gpu == b.gpu).collect()
 }
 
 /// The distinct units of several plans of one network, in the order of first use. A unit of several plans has the variants of all of

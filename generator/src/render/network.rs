@@ -11,7 +11,10 @@ use super::unit::{has_batch_strides, packer_names};
 use super::wrap::{wrap_call, wrap_list};
 use crate::gpu::Gpu;
 use crate::ir::{DType, Format, Layout, TensorShape};
-use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, PlannedTensor, distinct_units};
+use crate::plan::{
+    BatchSchedule, LayerPlan, Location, Memory, NetworkPlan, PlannedTensor, TENSOR_ALIGNMENT,
+    distinct_units, plans_by_gpu,
+};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
@@ -35,8 +38,12 @@ struct NetworkContext {
     cmake_arch: String,
     input_text: String,
     output_text: String,
-    /// Batch size of the inputs.
+    /// The largest batch.
     batch: u32,
+    /// Whether there are plans for several batches.
+    multi_batch: bool,
+    /// The batches in a list.
+    batches: String,
     inputs: Vec<TensorContext>,
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
@@ -64,9 +71,6 @@ struct NetworkContext {
     events: usize,
     file: WeightFileContext,
 }
-
-/// Alignment of inputs and outputs, bytes: kernels load float4.
-const TENSOR_ALIGNMENT: u64 = 16;
 
 /// An input or output of the network.
 #[derive(Serialize)]
@@ -135,17 +139,41 @@ struct VariantContext {
     title: String,
     min_arch: u16,
     arena_bytes: u64,
+    /// The same without reuse, of the plan for the largest batch.
     arena_bytes_without_reuse: u64,
     payload_bytes: u64,
     layouts_checksum: String,
+    /// Layers of the plan for the largest batch.
+    layer_count: usize,
+    /// One for each batch, ascending.
+    plans: Vec<PlanContext>,
+    schedule: ScheduleContext,
+    slots: Vec<SlotContext>,
+    /// Its row of the table of variants.
+    row: String,
+}
+
+/// The tables of one plan.
+#[derive(Serialize)]
+struct PlanContext {
+    batch: u32,
     layers: Vec<NetworkLayerContext>,
     /// Number of branches beside the caller's stream.
     side_branches: usize,
     /// The rows of the table of waits.
     waits: String,
-    slots: Vec<SlotContext>,
-    /// Its row of the table of variants.
+    /// Its row of the table of plans, without the namespace of its variant.
     row: String,
+}
+
+/// The tables by which a driver with several plans chooses among them.
+#[derive(Serialize)]
+struct ScheduleContext {
+    /// For 1, 2, ... images that are left, the index of the plan.
+    next: String,
+    /// Offsets in the arena of copies of inputs and outputs, in floats.
+    input_copies: String,
+    output_copies: String,
 }
 
 /// A layer's row of the tables and its case of the switch.
@@ -232,12 +260,15 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         _ => vec![format!(
             "Network {}: {} -> {}, fp32 NCHW.",
             first.name,
-            first.input_shapes(),
-            first.output_shapes()
+            tensor_shapes(plans, |plan| plan.input_shapes()),
+            tensor_shapes(plans, |plan| plan.output_shapes())
         )],
     };
     let upper = first.name.to_ascii_uppercase();
-    let gpus: Vec<&Gpu> = plans.iter().map(|plan| plan.gpu).collect();
+    let gpus: Vec<&Gpu> = plans_by_gpu(plans)
+        .iter()
+        .map(|plans| plans[0].gpu)
+        .collect();
     let archs = Architectures::new(&gpus, plans.iter().flat_map(|plan| &plan.units));
     let names: Vec<_> = gpus.iter().map(|gpu| gpu.name).collect();
     let has_slots = plans
@@ -257,10 +288,16 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         fp16: has_fp16,
         branches: side_branches > 0,
     };
+    let by_gpu = plans_by_gpu(plans);
+    let largest = by_gpu[0].last().unwrap_or(first);
+    let batches: Vec<_> = by_gpu[0]
+        .iter()
+        .map(|plan| plan.batch().to_string())
+        .collect();
     let tensor =
         |tensor: &PlannedTensor| TensorContext::new(&first.name, &tensor.name, tensor.shape);
-    let inputs: Vec<_> = first.inputs.iter().map(tensor).collect();
-    let outputs: Vec<_> = first.outputs.iter().map(tensor).collect();
+    let inputs: Vec<_> = largest.inputs.iter().map(tensor).collect();
+    let outputs: Vec<_> = largest.outputs.iter().map(tensor).collect();
     NetworkContext {
         banner: banner(comment, &title, &gpus),
         name: first.name.clone(),
@@ -270,9 +307,11 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         nvcc_options: archs.nvcc().split(' ').map(str::to_owned).collect(),
         nvcc_arch: archs.nvcc(),
         cmake_arch: archs.cmake(),
-        input_text: first.input_shapes(),
-        output_text: first.output_shapes(),
-        batch: first.inputs[0].shape.batch,
+        input_text: tensor_shapes(plans, |plan| plan.input_shapes()),
+        output_text: tensor_shapes(plans, |plan| plan.output_shapes()),
+        batch: largest.batch(),
+        multi_batch: is_multi_batch(plans),
+        batches: batches.join(", "),
         single: inputs.len() == 1 && outputs.len() == 1,
         inputs,
         outputs,
@@ -282,11 +321,11 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
             .iter()
             .map(|unit| unit.unit.name.to_string())
             .collect(),
-        variants: plans
-            .iter()
-            .map(|plan| variant_context(plan, &optional))
+        multi_variant: by_gpu.len() > 1,
+        variants: by_gpu
+            .into_iter()
+            .map(|plans| variant_context(plans, &optional))
             .collect(),
-        multi_variant: plans.len() > 1,
         variant_names: names.join(", "),
         has_slots,
         has_hwcn,
@@ -326,12 +365,31 @@ fn waits_table(plan: &NetworkPlan) -> String {
     wrap_list(&rows.collect::<Vec<_>>(), 4, 4)
 }
 
-fn variant_context(plan: &NetworkPlan, optional: &OptionalColumns) -> VariantContext {
-    let gpu = plan.gpu;
-    let units = plan.units.iter();
+/// Whether there are plans for several batches.
+fn is_multi_batch(plans: &[NetworkPlan]) -> bool {
+    plans.windows(2).any(|pair| pair[0].gpu == pair[1].gpu)
+}
+
+/// The shapes of inputs or outputs, for the largest batch.
+fn tensor_shapes(plans: &[NetworkPlan], shapes: impl Fn(&NetworkPlan) -> String) -> String {
+    let largest = plans.iter().max_by_key(|plan| plan.batch());
+    largest.map(shapes).unwrap_or_default()
+}
+
+/// `plans` are those of one GPU, by ascending batch.
+fn variant_context(plans: &[NetworkPlan], optional: &OptionalColumns) -> VariantContext {
+    let (first, largest) = (&plans[0], &plans[plans.len() - 1]);
+    let gpu = first.gpu;
+    let units = plans.iter().flat_map(|plan| &plan.units);
     let min_arch = units.map(|unit| unit.variant().min_arch.sm).max();
     let min_arch = min_arch.unwrap_or(0);
-    let slots = slots(plan);
+    let slots = slots(plans);
+    let schedule = BatchSchedule::new(plans);
+    let arena_bytes = match is_multi_batch(plans) {
+        true => schedule.arena_bytes,
+        // A single plan is only run as a whole.
+        false => first.arena_bytes,
+    };
     let own = |name: &str| format!("{}::{name}", gpu.name);
     let mut row = vec![
         format!("{{\"{}\"", gpu.name),
@@ -341,8 +399,6 @@ fn variant_context(plan: &NetworkPlan, optional: &OptionalColumns) -> VariantCon
         own("arena_bytes"),
         own("payload_bytes"),
         own("layouts_checksum"),
-        own("layers"),
-        own("layers_size"),
     ];
     if optional.slots {
         row.extend(match slots.is_empty() {
@@ -350,37 +406,84 @@ fn variant_context(plan: &NetworkPlan, optional: &OptionalColumns) -> VariantCon
             false => [own("slots"), own("slots_size")],
         });
     }
-    let waits = waits_table(plan);
-    if optional.branches {
-        row.push(own("side_branches"));
-        row.extend(match waits.is_empty() {
-            true => ["nullptr".to_owned(), "0".to_owned()],
-            false => [own("waits"), own("waits_size")],
-        });
+    match is_multi_batch(plans) {
+        true => {
+            let tables = ["plans", "next_plan", "input_copies", "output_copies"];
+            row.extend(tables.map(own));
+        }
+        false => row.extend(plan_columns(first, optional, own)),
     }
-    row.push(format!("{}}}", own("launch")));
-    let awaited = awaited(plan);
+    if let Some(last) = row.last_mut() {
+        last.push('}');
+    }
+    let plan_contexts = plans.iter().map(|plan| plan_context(plan, optional));
     VariantContext {
         gpu: gpu.name,
         title: gpu_titles(&[gpu]),
         min_arch,
-        arena_bytes: plan.arena_bytes,
-        arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
-        payload_bytes: plan.weights.payload_bytes(),
-        layouts_checksum: format!("{:#018x}u", plan.weights.layouts_checksum()),
-        layers: plan
-            .layers
-            .iter()
-            .enumerate()
-            .map(|(index, layer)| {
-                let event = awaited.binary_search(&index).ok();
-                layer_context(plan, layer, event, optional)
-            })
-            .collect(),
-        side_branches: plan.branches() - 1,
-        waits,
+        arena_bytes,
+        arena_bytes_without_reuse: largest.arena_bytes_without_reuse,
+        payload_bytes: first.weights.payload_bytes(),
+        layouts_checksum: format!("{:#018x}u", first.weights.layouts_checksum()),
+        layer_count: largest.layers.len(),
+        plans: plan_contexts.collect(),
+        schedule: schedule_context(&schedule),
         slots,
         row: wrap_list(&row, 4, 5),
+    }
+}
+
+/// The columns of the table of plans, or of variants with one plan each: names of the plan's own tables, as `own` qualifies them.
+fn plan_columns(
+    plan: &NetworkPlan,
+    optional: &OptionalColumns,
+    own: impl Fn(&str) -> String,
+) -> Vec<String> {
+    let mut columns = vec![own("layers"), own("layers_size")];
+    if optional.branches {
+        columns.push(own("side_branches"));
+        columns.extend(match waits_table(plan).is_empty() {
+            true => ["nullptr".to_owned(), "0".to_owned()],
+            false => [own("waits"), own("waits_size")],
+        });
+    }
+    columns.push(own("launch"));
+    columns
+}
+
+fn plan_context(plan: &NetworkPlan, optional: &OptionalColumns) -> PlanContext {
+    let batch = plan.batch();
+    let own = |name: &str| format!("batch{batch}::{name}");
+    let mut row = vec![format!("{{{batch}")];
+    row.extend(plan_columns(plan, optional, own));
+    if let Some(last) = row.last_mut() {
+        last.push('}');
+    }
+    let awaited = awaited(plan);
+    let layers = plan.layers.iter().enumerate().map(|(index, layer)| {
+        let event = awaited.binary_search(&index).ok();
+        layer_context(plan, layer, event, optional)
+    });
+    PlanContext {
+        batch,
+        layers: layers.collect(),
+        side_branches: plan.branches() - 1,
+        waits: waits_table(plan),
+        row: wrap_list(&row, 4, 5),
+    }
+}
+
+fn schedule_context(schedule: &BatchSchedule) -> ScheduleContext {
+    let list = |values: Vec<String>| wrap_list(&values, 4, 4);
+    // A tensor that is never copied has no use for an offset.
+    let offsets = |copies: &[Option<u64>]| {
+        let offsets = copies.iter().map(|bytes| bytes.unwrap_or(0) / 4);
+        list(offsets.map(|offset| offset.to_string()).collect())
+    };
+    ScheduleContext {
+        next: list(schedule.next.iter().map(usize::to_string).collect()),
+        input_copies: offsets(&schedule.input_copies),
+        output_copies: offsets(&schedule.output_copies),
     }
 }
 
@@ -496,19 +599,26 @@ fn at(base: &str, offset: u64) -> String {
     }
 }
 
-/// Rows of the table by which random parameters are generated, in weight file order.
-fn slots(plan: &NetworkPlan) -> Vec<SlotContext> {
-    let packers = plan.layers.iter().flat_map(|layer| {
-        let names = packer_names(&plan.units[layer.unit]);
-        names.into_iter().take(layer.slots.len())
-    });
-    packers
-        .zip(plan.weights.iter())
-        .map(|(packer, (slot, region))| SlotContext {
+/// Rows of the table by which random parameters are generated, in weight file order. `plans` have one weight file.
+fn slots(plans: &[NetworkPlan]) -> Vec<SlotContext> {
+    let slots: Vec<_> = plans[0].weights.iter().collect();
+    let mut packers: Vec<Option<String>> = vec![None; slots.len()];
+    for plan in plans {
+        for layer in &plan.layers {
+            let names = packer_names(&plan.units[layer.unit]);
+            for (&slot, name) in layer.slots.iter().zip(names) {
+                packers[slot].get_or_insert(name);
+            }
+        }
+    }
+    let rows = packers.into_iter().zip(slots);
+    rows.filter_map(|(packer, (slot, region))| {
+        Some(SlotContext {
             name: literal(&slot.name),
-            row: slot_row(&packer, slot, region),
+            row: slot_row(&packer?, slot, region),
         })
-        .collect()
+    })
+    .collect()
 }
 
 fn slot_row(packer: &str, slot: &WeightSlot, region: WeightRegion) -> String {

@@ -3,6 +3,7 @@
 
 mod networks;
 mod run;
+mod several_batches;
 mod several_inputs;
 mod several_outputs;
 mod text;

@@ -1,5 +1,6 @@
 //! Small networks and a layer set that together have every kind of op and every form of generated code.
 
+use crate::several_batches;
 use tdc_generator::emit::{Files, add_python_module, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
@@ -447,11 +448,12 @@ fn with_python(plans: &[NetworkPlan]) -> Files {
 }
 
 /// Every folder by name.
-pub fn folders() -> [(&'static str, Files); 4] {
+pub fn folders() -> [(&'static str, Files); 5] {
     [
         ("mixed", with_python(&plans(&mixed()))),
         ("tiny", network_files(&plans(&tiny())).unwrap()),
         ("pair", with_python(&plans(&pair()))),
+        (several_batches::ONE, with_python(&several_batches::one())),
         (
             "some-layers",
             layer_set_files(&plan_set(&layers())).unwrap(),

@@ -2,7 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
-use crate::{several_inputs, several_outputs};
+use crate::{several_batches, several_inputs, several_outputs};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -43,7 +43,8 @@ impl Built {
         let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
         let pyramid = (several_outputs::NAME, several_outputs::files());
         let siamese = (several_inputs::NAME, several_inputs::files());
-        for (name, files) in folders().into_iter().chain([pyramid, siamese]) {
+        let batches = (several_batches::TWO, several_batches::files_of_two());
+        for (name, files) in folders().into_iter().chain([pyramid, siamese, batches]) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
             for path in files.keys().filter(|path| path.ends_with(".cu")) {
@@ -58,6 +59,7 @@ impl Built {
                     "mixed" | "tiny" => "two_networks",
                     "pair" => "variants",
                     "some-layers" => "packers",
+                    several_batches::TWO => "several_batches",
                     _ => continue,
                 };
                 if path != "main.cu" {
@@ -70,6 +72,7 @@ impl Built {
         for (host, source) in [
             ("two_networks", sources.join("two_networks.cpp")),
             ("variants", sources.join("variants.cpp")),
+            ("several_batches", sources.join("several_batches.cpp")),
             ("packers", built.path("packers.cpp")),
         ] {
             let object = built.path(&format!("{host}.o"));
@@ -104,7 +107,7 @@ impl Built {
         command.args(FLAGS).arg("-I").arg(self.path("cuda"));
         let includes = match include {
             Some(folder) => vec![folder],
-            None => ["mixed", "tiny", "pair", "some-layers"]
+            None => ["mixed", "tiny", "pair", "some-layers", several_batches::TWO]
                 .map(|name| self.path(&format!("{name}/include")))
                 .to_vec(),
         };
@@ -172,6 +175,8 @@ fn generated_folders_compile_and_compute_correctly() {
     layer_sets_check_themselves(&built);
     several_outputs::all_outputs_are_written(&built);
     several_inputs::all_inputs_are_read(&built);
+    several_batches::programs_take_any_batch(&built);
+    several_batches::memory_beyond_the_batch_is_not_touched(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);

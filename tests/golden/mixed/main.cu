@@ -202,7 +202,7 @@ public:
 
     bool set_inputs(const Tensors& inputs) {
         for (int i = 0; i < Network::input_count; ++i) {
-            if (!succeeded(cudaMemcpyAsync(inputs_[i], inputs[i].data(), Network::inputs[i].bytes,
+            if (!succeeded(cudaMemcpyAsync(inputs_[i], inputs[i].data(), inputs[i].size() * sizeof(float),
                                            cudaMemcpyHostToDevice, stream_),
                            "cudaMemcpyAsync")) {
                 return false;
@@ -213,7 +213,8 @@ public:
 
     bool get_outputs(Tensors* outputs) {
         for (int i = 0; i < Network::output_count; ++i) {
-            if (!succeeded(cudaMemcpyAsync((*outputs)[i].data(), outputs_[i], Network::outputs[i].bytes,
+            if (!succeeded(cudaMemcpyAsync((*outputs)[i].data(), outputs_[i],
+                                           (*outputs)[i].size() * sizeof(float),
                                            cudaMemcpyDeviceToHost, stream_),
                            "cudaMemcpyAsync")) {
                 return false;
@@ -294,10 +295,11 @@ private:
 
 // Prints the largest elements of each image of a tensor.
 void print_top(const TensorInfo& info, const std::vector<float>& tensor, int top) {
-    const std::size_t image_size = tensor.size() / static_cast<std::size_t>(info.batch);
+    const std::size_t image_size = info.size / static_cast<std::size_t>(info.batch);
+    const std::size_t images = tensor.size() / image_size;
     const std::size_t count = std::min(static_cast<std::size_t>(top), image_size);
-    for (int image = 0; image < info.batch; ++image) {
-        const float* values = tensor.data() + static_cast<std::size_t>(image) * image_size;
+    for (std::size_t image = 0; image < images; ++image) {
+        const float* values = tensor.data() + image * image_size;
         std::vector<std::size_t> order(image_size);
         std::iota(order.begin(), order.end(), std::size_t{0});
         // NaNs last, equal values by index.
@@ -309,7 +311,7 @@ void print_top(const TensorInfo& info, const std::vector<float>& tensor, int top
                                   return values[a] > values[b];
                               return a < b;
                           });
-        if (info.batch > 1) std::printf("image %d\n", image);
+        if (images > 1) std::printf("image %zu\n", image);
         for (std::size_t i = 0; i < count; ++i) {
             std::printf("  %6zu  %.7g\n", order[i], static_cast<double>(values[order[i]]));
         }
@@ -336,9 +338,11 @@ bool dump(Session* session, int layer, const char* path) {
     double sum = 0.0;
     for (const float value : values) sum += value;
     const auto range = std::minmax_element(values.begin(), values.end());
-    std::printf("%s -> %s: %zu values, min %.7g, max %.7g, mean %.7g\n", session->network().layer_name(layer),
-                session->network().layer_output_name(layer), values.size(), static_cast<double>(*range.first),
-                static_cast<double>(*range.second), sum / static_cast<double>(values.size()));
+    std::printf("%s -> %s: %zu values, min %.7g, max %.7g, mean %.7g\n",
+                session->network().layer_name(layer),
+                session->network().layer_output_name(layer), values.size(),
+                static_cast<double>(*range.first), static_cast<double>(*range.second),
+                sum / static_cast<double>(values.size()));
     return path == nullptr || write_floats(path, values);
 }
 
@@ -360,7 +364,8 @@ bool profile(Session* session) {
 bool read_inputs(const Options& options, Tensors* inputs) {
     std::mt19937_64 generator(options.seed);
     for (std::size_t i = 0; i < Network::input_count; ++i) {
-        std::vector<float> input(Network::inputs[i].size);
+        const TensorInfo& info = Network::inputs[i];
+        std::vector<float> input(info.size);
         if (i < options.inputs.size()) {
             if (!read_floats(options.inputs[i], &input)) return false;
         } else {
@@ -390,7 +395,8 @@ ExitCode run(const Options& options) {
     if (options.dump != nullptr && dumped_layer < 0) {
         std::fprintf(stderr, "there is no layer and no output `%s`; the layers are:\n", options.dump);
         for (int layer = 0; layer < network.layer_count(); ++layer) {
-            std::fprintf(stderr, "  %s -> %s\n", network.layer_name(layer), network.layer_output_name(layer));
+            std::fprintf(stderr, "  %s -> %s\n", network.layer_name(layer),
+                         network.layer_output_name(layer));
         }
         return exit_usage;
     }

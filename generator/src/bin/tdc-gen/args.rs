@@ -12,7 +12,7 @@ use tdc_generator::config::InputShape;
 use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
-use tdc_generator::ir::{DType, Precision, TilePolicy, Tolerance};
+use tdc_generator::ir::{Batches, DType, Precision, TilePolicy, Tolerance};
 use tdc_generator::measure::bench::Sweep;
 use tdc_generator::measure::tune::{GROUPS, Shard};
 use tdc_generator::scheme::SCHEMES;
@@ -103,9 +103,8 @@ pub struct ConvolutionArgs {
         long,
         help = help(Key::Batch),
         value_name = value_name(Key::Batch),
-        value_parser = clap::value_parser!(u32).range(1..),
     )]
-    pub batch: Option<u32>,
+    pub batch: Option<Batches>,
     #[arg(long, help = help(Key::Ranks))]
     pub dense: bool,
     #[arg(
@@ -271,9 +270,8 @@ pub struct ImportArgs {
         long,
         help = help(Key::Batch),
         value_name = value_name(Key::Batch),
-        value_parser = clap::value_parser!(u32).range(1..),
     )]
-    pub batch: Option<u32>,
+    pub batch: Option<Batches>,
 }
 
 /// Arguments of `compress`.

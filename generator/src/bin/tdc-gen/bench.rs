@@ -8,7 +8,7 @@ use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::write_all_atomic;
 use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::ir::TilePolicy;
+use tdc_generator::ir::{Batches, TilePolicy};
 use tdc_generator::measure::bench::{
     self, BenchError, BenchProblem, CudnnSource, Options, Published, Report, bench_problems,
     charts, report_table, sweep_problems,
@@ -97,7 +97,8 @@ fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
         (None, Some(sweep)) => {
             let gpu = gpu(args.gpu.as_deref().unwrap_or("h200")).map_err(Failure::input)?;
             gpu.code_target().map_err(Failure::input)?;
-            let batch = args.options.convolutions.batch.unwrap_or(1);
+            let batches = args.options.convolutions.batch.as_ref();
+            let batch = batches.map_or(1, Batches::largest);
             let table = args.options.measured_times()?;
             let mut planner = planner(gpu, table.as_ref()).with_tile_policy(TilePolicy::default());
             let problems = sweep_problems(sweep, args.sweep_max_n, batch, &mut planner)

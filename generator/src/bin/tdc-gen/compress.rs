@@ -19,7 +19,7 @@ use tdc_generator::compress::{
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Targets};
-use tdc_generator::ir::{Network, OpId};
+use tdc_generator::ir::{Batches, Network, OpId};
 use tdc_weights::Checkpoint;
 
 /// Chooses forms, prints them, and writes the config and the report.
@@ -482,7 +482,7 @@ fn network_of_batch(
     batch: Option<u32>,
 ) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
-        batch,
+        batches: batch.map(Batches::one),
         precision: args.precision,
         ..Overrides::default()
     };

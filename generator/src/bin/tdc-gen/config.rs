@@ -48,7 +48,7 @@ impl ConvolutionArgs {
     /// The overrides of these options.
     pub fn overrides(&self) -> Overrides {
         Overrides {
-            batch: self.batch,
+            batches: self.batch.clone(),
             dense: self.dense,
             precision: self.precision,
             tolerance: self.tolerance,

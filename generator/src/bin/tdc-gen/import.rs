@@ -23,7 +23,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
     let overrides = Overrides {
-        batch: args.batch,
+        batches: args.batch.clone(),
         ..Overrides::default()
     };
     let overrides = overrides

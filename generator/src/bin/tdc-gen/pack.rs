@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::write_all_atomic;
 use tdc_generator::ir::Network;
-use tdc_generator::plan::{WeightSection, recipes, weight_sections};
+use tdc_generator::plan::{WeightSection, section_recipes, weight_sections};
 use tdc_runtime::Decomposition;
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, Resolved, SlotRecipe, pack, resolve};
@@ -54,7 +54,7 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
 fn slots(network: &Network, sections: &[WeightSection<'_>]) -> Vec<SlotRecipe> {
     let slots = sections.iter();
     slots
-        .flat_map(|section| recipes(network, section.plans[0]))
+        .flat_map(|section| section_recipes(network, section))
         .collect()
 }
 
@@ -119,7 +119,7 @@ fn print_text(
         ));
     }
     print(format_args!("{}: {bytes} bytes", output.display()))?;
-    if sections.len() > 1 || sections.iter().any(|section| section.plans.len() > 1) {
+    if sections.len() > 1 || sections.iter().any(|section| section.gpus().len() > 1) {
         let gpus: Vec<_> = sections
             .iter()
             .map(|section| section.gpus().join(", "))

@@ -10,7 +10,9 @@ use serde_json::json;
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::ir::Network;
-use tdc_generator::plan::{NetworkPlan, PlannedUnit, recipes};
+use tdc_generator::plan::{
+    NetworkPlan, PlannedUnit, WeightSection, section_recipes, weight_sections,
+};
 use tdc_generator::verify::{
     CheckpointParameters, CpuDevice, Device, GpuDevice, ProblemData, Random, check_network,
     check_unit_on,
@@ -55,12 +57,17 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         check_units(args, &units, device, &mut report, &mut failures)?;
         if let PlannedConfig::Network(network, plans) = &planned {
             let mut variants = Vec::new();
+            let sections = weight_sections(plans);
             for plan in plans {
+                let is_own = |section: &&WeightSection<'_>| section.plans.contains(&plan);
+                let Some(section) = sections.iter().find(is_own) else {
+                    continue;
+                };
                 variants.push(check_whole(
                     args,
                     checkpoint.as_ref().or(imported.as_ref()),
-                    network,
-                    plan,
+                    &network.with_batch(plan.batch()),
+                    (plan, section),
                     device,
                     &mut failures,
                 )?);
@@ -151,13 +158,13 @@ fn check_whole(
     args: &VerifyArgs,
     checkpoint: Option<&Checkpoint>,
     network: &Network,
-    plan: &NetworkPlan,
+    (plan, section): (&NetworkPlan, &WeightSection<'_>),
     device: &mut dyn Device,
     failures: &mut Vec<String>,
 ) -> Result<serde_json::Value, Failure> {
     let gpu = plan.gpu.name;
     let mut report = json!({ "gpu": gpu });
-    let recipes = recipes(network, plan);
+    let recipes = section_recipes(network, section);
     let random;
     let checkpoint = match checkpoint {
         Some(given) => given,

@@ -215,6 +215,18 @@ pub static ROWS: &[Row] = &[
         "input shape instead of that of the config, such as 1x3x480x640; once for each of several inputs, with its name, such as left=1x3x480x640; all other sizes are inferred",
     ),
     Row::new(
+        Key::Batch,
+        of!(Network | ModelOptions),
+        "number or list of numbers",
+        "that of `input`",
+        "numbers of images, instead of that of `input`: [a plan for each](configs.md#batches-at-run-time)",
+    )
+    .overridden_by(
+        "batch",
+        "N,...",
+        "batch instead of that of the config; a network gets a plan for each of several, among which its driver chooses",
+    ),
+    Row::new(
         Key::Ops,
         of!(Network),
         "list of [ops](configs.md#ops)",
@@ -371,11 +383,7 @@ pub static ROWS: &[Row] = &[
         "required",
         "groups of channels, a divisor of their number",
     ),
-    Row::new(Key::Batch, layer, NUMBER, "1", "number of images").overridden_by(
-        "batch",
-        "N",
-        "batch size instead of that of the config",
-    ),
+    Row::new(Key::Batch, layer, NUMBER, "1", "number of images"),
     Row::new(
         Key::Kernel,
         with_filter,

@@ -39,6 +39,14 @@ pub(super) fn read(
             "an input shape was given for a layer set; only a network has an input",
         );
     }
+    if let Some(batches) = &overrides.batches
+        && batches.are_several()
+    {
+        report.error(
+            node.at,
+            format!("a layer set is planned for one batch, not for {batches}; choose one"),
+        );
+    }
     let gpu = single_target(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
@@ -135,7 +143,7 @@ pub(in crate::config) fn layer(
 ) -> Option<LayerSpec> {
     let before = report.count();
     let batch = fields.integer(Key::Batch, report);
-    let batch = overrides.batch(batch.unwrap_or(1));
+    let batch = overrides.largest_batch(batch.unwrap_or(1));
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
     options.ranks = fields.integers(Key::Ranks, "[D1, D2]", report);
     options.rank = fields.integer(Key::Rank, report);

@@ -16,7 +16,7 @@ use super::ops;
 use super::places::Places;
 use super::report::Report;
 use super::write::op_row;
-use super::{given_inputs, read_text, targets};
+use super::{batches, given_inputs, read_text, targets};
 use crate::config::schema::{Key, Mapping, NetworkOp};
 use crate::config::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
@@ -146,6 +146,7 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<Overrides> {
     Some(Overrides {
         input,
         inputs,
+        batches: batches(&fields, report),
         precision: ops::precision(&fields, report),
         tolerance: ops::tolerance(&fields, report),
         tiles: fields.choice(Key::Tiles, &TilePolicy::NAMES, report),

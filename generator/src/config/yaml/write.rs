@@ -36,6 +36,10 @@ pub fn network_text(network: &Network) -> String {
         line(Key::Tolerance, common.tolerance.value().to_string());
     }
     line(Key::Input, input(network));
+    if network.batches.are_several() {
+        let numbers = network.batches.as_slice().iter().map(u32::to_string);
+        line(Key::Batch, one_or_list(numbers.collect()));
+    }
     text += &format!("{}:\n", Key::Ops);
     let blocks = blocks(&network.ops);
     let first = network.inputs().len();

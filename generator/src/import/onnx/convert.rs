@@ -681,6 +681,7 @@ impl<'g> Converter<'g> {
         network.gpus = overrides.gpus(None);
         network.tiles = overrides.tiles(None);
         network.activations = overrides.activations(None);
+        network.batches = overrides.batches(network.batch());
         for (op, _) in self
             .ops
             .into_iter()

@@ -5,7 +5,7 @@ use super::message::{self, Model, Node, ValueInfo, data_type};
 use super::names;
 use super::tensor::Tensor;
 use crate::config::Overrides;
-use crate::ir::TensorShape;
+use crate::ir::{Batches, TensorShape};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
@@ -275,7 +275,7 @@ fn input(input: &ValueInfo, overrides: &Overrides, errors: &mut Vec<ImportError>
     }
     let given = match overrides.given_input(&name) {
         Some(_) => Ok(None),
-        None => input_shape(input, overrides.batch).map(Some),
+        None => input_shape(input, overrides.batches.as_ref().map(Batches::largest)).map(Some),
     };
     let axes = axes(input).map_or(4, <[_]>::len);
     let found = given.and_then(|given| {

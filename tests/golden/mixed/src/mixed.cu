@@ -492,12 +492,14 @@ int find_tensor(const TensorInfo* tensors, int count, const char* name) {
     return -1;
 }
 
+bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % tensor_alignment == 0; }
+
 // Whether a pointer can be that of the tensor.
 Status check_tensor(const char* call, const char* kind, const TensorInfo& tensor, const void* data) {
     if (data == nullptr) {
         return failure(cudaErrorInvalidValue, call, "%s `%.80s` is a null pointer", kind, tensor.name);
     }
-    if (reinterpret_cast<std::uintptr_t>(data) % tensor_alignment != 0) {
+    if (!is_aligned(data)) {
         return failure(cudaErrorInvalidValue, call, "%s `%.80s` is not aligned to %d bytes", kind,
                        tensor.name,
                        static_cast<int>(tensor_alignment));
@@ -680,7 +682,8 @@ Status Network::check_ready(const char* call) const noexcept {
 Status Network::check_layer(const char* call, int layer) const noexcept {
     const Status status = check_ready(call);
     if (!status.ok() || (layer >= 0 && layer < layer_count())) return status;
-    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
+    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer,
+                   layer_count());
 }
 
 Status Network::launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
@@ -740,11 +743,13 @@ const char* Network::variant() const noexcept { return weights_ == nullptr ? nul
 int Network::layer_count() const noexcept { return weights_ == nullptr ? 0 : layers_size; }
 
 const char* Network::layer_name(int layer) const noexcept {
-    return layer >= 0 && layer < layer_count() ? layers[layer].name : nullptr;
+    if (layer < 0 || layer >= layer_count()) return nullptr;
+    return layers[layer].name;
 }
 
 const char* Network::layer_output_name(int layer) const noexcept {
-    return layer >= 0 && layer < layer_count() ? layers[layer].output_name : nullptr;
+    if (layer < 0 || layer >= layer_count()) return nullptr;
+    return layers[layer].output_name;
 }
 
 size_t Network::layer_output_size(int layer) const noexcept {
@@ -821,8 +826,8 @@ Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stre
     return run_layer(layer, x_only, y_only, stream);
 }
 
-Status Network::copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream)
-    noexcept {
+Status Network::copy_layer_output(int layer, float* y, float* host, size_t size,
+                                  cudaStream_t stream) noexcept {
     void* const y_only[] = {y};
     return copy_layer_output(layer, y_only, host, size, stream);
 }
@@ -917,7 +922,8 @@ int mixed_capture(mixed_network* network, const void* const* inputs, void* const
                        cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(inputs, outputs);
-    return record_failure(network, network->network.capture(tensors.inputs, tensors.outputs, stream));
+    return record_failure(
+        network, network->network.capture(tensors.inputs, tensors.outputs, stream));
 }
 
 int mixed_replay(mixed_network* network, cudaStream_t stream) {
@@ -944,18 +950,18 @@ size_t mixed_layer_output_size(const mixed_network* network, int layer) {
     return network == nullptr ? 0 : network->network.layer_output_size(layer);
 }
 
-int mixed_run_layer(mixed_network* network, int layer, const void* const* inputs, void* const* outputs,
-                         cudaStream_t stream) {
+int mixed_run_layer(mixed_network* network, int layer, const void* const* inputs,
+                         void* const* outputs, cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(inputs, outputs);
-    return record_failure(network, network->network.run_layer(layer, tensors.inputs, tensors.outputs,
-        stream));
+    return record_failure(
+        network, network->network.run_layer(layer, tensors.inputs, tensors.outputs, stream));
 }
 
-int mixed_copy_layer_output(mixed_network* network, int layer, void* const* outputs, float* host,
-                                 size_t size, cudaStream_t stream) {
+int mixed_copy_layer_output(mixed_network* network, int layer, void* const* outputs,
+                                 float* host, size_t size, cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(nullptr, outputs);
-    return record_failure(network,
-                          network->network.copy_layer_output(layer, tensors.outputs, host, size, stream));
+    return record_failure(network, network->network.copy_layer_output(layer, tensors.outputs, host,
+                                                                      size, stream));
 }

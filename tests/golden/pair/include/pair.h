@@ -154,14 +154,15 @@ public:
     // Copies a layer's output, dense NCHW, to `size` elements of host memory and waits for it.
     // Later layers reuse the memory, so stop at the layer: run_layer(0), ..., run_layer(layer),
     // copy_layer_output(layer).
-    Status copy_layer_output(int layer, Outputs outputs, float* host, size_t size, cudaStream_t stream)
-        noexcept;
+    Status copy_layer_output(int layer, Outputs outputs, float* host, size_t size,
+                             cudaStream_t stream) noexcept;
 
     // The same for the one input `x` and the one output `y`.
     Status run(const float* x, float* y, cudaStream_t stream) noexcept;
     Status capture(const float* x, float* y, cudaStream_t stream) noexcept;
     Status run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept;
-    Status copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream) noexcept;
+    Status copy_layer_output(int layer, float* y, float* host, size_t size,
+                             cudaStream_t stream) noexcept;
 
 private:
     struct FreeDevice {
@@ -230,10 +231,10 @@ int pair_layer_count(const pair_network* network);
 const char* pair_layer_name(const pair_network* network, int layer);
 const char* pair_layer_output_name(const pair_network* network, int layer);
 size_t pair_layer_output_size(const pair_network* network, int layer);
-int pair_run_layer(pair_network* network, int layer, const void* const* inputs, void* const* outputs,
-                         cudaStream_t stream);
-int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs, float* host,
-                                 size_t size, cudaStream_t stream);
+int pair_run_layer(pair_network* network, int layer, const void* const* inputs,
+                         void* const* outputs, cudaStream_t stream);
+int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs,
+                                 float* host, size_t size, cudaStream_t stream);
 
 #ifdef __cplusplus
 }  // extern "C"

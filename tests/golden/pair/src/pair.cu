@@ -195,19 +195,19 @@ struct Variant {
     std::size_t arena_bytes;
     std::size_t payload_bytes;
     std::uint64_t layouts_checksum;
-    const Layer* layers;
-    int layers_size;
     const Slot* slots;
     int slots_size;
+    const Layer* layers;
+    int layers_size;
     cudaError_t (*launch)(int layer, const Pointers& p, cudaStream_t stream);
 };
 
 constexpr Variant variants[] = {
-    {"h200", "H200", 90, 70, h200::arena_bytes, h200::payload_bytes, h200::layouts_checksum, h200::layers,
-     h200::layers_size, h200::slots, h200::slots_size, h200::launch},
+    {"h200", "H200", 90, 70, h200::arena_bytes, h200::payload_bytes, h200::layouts_checksum, h200::slots,
+     h200::slots_size, h200::layers, h200::layers_size, h200::launch},
     {"rtx2080ti", "RTX 2080 Ti", 75, 70, rtx2080ti::arena_bytes, rtx2080ti::payload_bytes,
-     rtx2080ti::layouts_checksum, rtx2080ti::layers, rtx2080ti::layers_size, rtx2080ti::slots,
-     rtx2080ti::slots_size, rtx2080ti::launch},
+     rtx2080ti::layouts_checksum, rtx2080ti::slots, rtx2080ti::slots_size, rtx2080ti::layers,
+     rtx2080ti::layers_size, rtx2080ti::launch},
 };
 constexpr int variants_size = static_cast<int>(sizeof variants / sizeof variants[0]);
 constexpr const char* variant_names = "h200, rtx2080ti";
@@ -475,12 +475,14 @@ int find_tensor(const TensorInfo* tensors, int count, const char* name) {
     return -1;
 }
 
+bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % tensor_alignment == 0; }
+
 // Whether a pointer can be that of the tensor.
 Status check_tensor(const char* call, const char* kind, const TensorInfo& tensor, const void* data) {
     if (data == nullptr) {
         return failure(cudaErrorInvalidValue, call, "%s `%.80s` is a null pointer", kind, tensor.name);
     }
-    if (reinterpret_cast<std::uintptr_t>(data) % tensor_alignment != 0) {
+    if (!is_aligned(data)) {
         return failure(cudaErrorInvalidValue, call, "%s `%.80s` is not aligned to %d bytes", kind,
                        tensor.name,
                        static_cast<int>(tensor_alignment));
@@ -673,7 +675,8 @@ Status Network::check_ready(const char* call) const noexcept {
 Status Network::check_layer(const char* call, int layer) const noexcept {
     const Status status = check_ready(call);
     if (!status.ok() || (layer >= 0 && layer < layer_count())) return status;
-    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
+    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer,
+                   layer_count());
 }
 
 Status Network::launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
@@ -735,12 +738,13 @@ int Network::layer_count() const noexcept {
     return weights_ == nullptr ? 0 : variants[weights_->variant_].layers_size; }
 
 const char* Network::layer_name(int layer) const noexcept {
-    return layer >= 0 && layer < layer_count() ? variants[weights_->variant_].layers[layer].name : nullptr;
+    if (layer < 0 || layer >= layer_count()) return nullptr;
+    return variants[weights_->variant_].layers[layer].name;
 }
 
 const char* Network::layer_output_name(int layer) const noexcept {
-    return layer >= 0 && layer < layer_count() ? variants[weights_->variant_].layers[layer].output_name
-        : nullptr;
+    if (layer < 0 || layer >= layer_count()) return nullptr;
+    return variants[weights_->variant_].layers[layer].output_name;
 }
 
 size_t Network::layer_output_size(int layer) const noexcept {
@@ -805,8 +809,8 @@ Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stre
     return run_layer(layer, x_only, y_only, stream);
 }
 
-Status Network::copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream)
-    noexcept {
+Status Network::copy_layer_output(int layer, float* y, float* host, size_t size,
+                                  cudaStream_t stream) noexcept {
     void* const y_only[] = {y};
     return copy_layer_output(layer, y_only, host, size, stream);
 }
@@ -901,7 +905,8 @@ int pair_capture(pair_network* network, const void* const* inputs, void* const* 
                        cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(inputs, outputs);
-    return record_failure(network, network->network.capture(tensors.inputs, tensors.outputs, stream));
+    return record_failure(
+        network, network->network.capture(tensors.inputs, tensors.outputs, stream));
 }
 
 int pair_replay(pair_network* network, cudaStream_t stream) {
@@ -928,18 +933,18 @@ size_t pair_layer_output_size(const pair_network* network, int layer) {
     return network == nullptr ? 0 : network->network.layer_output_size(layer);
 }
 
-int pair_run_layer(pair_network* network, int layer, const void* const* inputs, void* const* outputs,
-                         cudaStream_t stream) {
+int pair_run_layer(pair_network* network, int layer, const void* const* inputs,
+                         void* const* outputs, cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(inputs, outputs);
-    return record_failure(network, network->network.run_layer(layer, tensors.inputs, tensors.outputs,
-        stream));
+    return record_failure(
+        network, network->network.run_layer(layer, tensors.inputs, tensors.outputs, stream));
 }
 
-int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs, float* host,
-                                 size_t size, cudaStream_t stream) {
+int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs,
+                                 float* host, size_t size, cudaStream_t stream) {
     if (network == nullptr) return 1;
     const Tensors tensors(nullptr, outputs);
-    return record_failure(network,
-                          network->network.copy_layer_output(layer, tensors.outputs, host, size, stream));
+    return record_failure(network, network->network.copy_layer_output(layer, tensors.outputs, host,
+                                                                      size, stream));
 }

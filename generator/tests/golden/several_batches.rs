@@ -1,0 +1,158 @@
+//! Networks with plans for several batches: any number of images up to the largest gives what the reference gives, and no memory of the
+//! caller beyond them is touched.
+
+use crate::run::{Built, floats, outcome, succeed};
+use std::path::{Path, PathBuf};
+use tdc_generator::emit::{Files, network_files};
+use tdc_generator::gpu::Targets;
+use tdc_generator::ir::{
+    Activation, Batches, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions,
+    TensorShape,
+};
+use tdc_generator::plan::{NetworkPlan, plan_variants, section_recipes, weight_sections};
+use tdc_generator::verify::reference::evaluate_network;
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// Name of the folder and of the network for one GPU.
+pub const ONE: &str = "batches";
+
+/// The same for two GPUs.
+pub const TWO: &str = "batches_of_two";
+
+/// The largest batch.
+const LARGEST: u32 = 8;
+
+/// An image of 1260 bytes and 11 results: images and results of odd numbers begin at addresses that are not multiples of 16 bytes.
+pub fn batches(name: &str, gpus: &[&str]) -> Network {
+    let mut net = NetworkBuilder::new(name, TensorShape::new(LARGEST, 5, 9, 7));
+    let conv = ConvOptions {
+        bias: true,
+        activation: Activation::Relu,
+        stride: [2, 2],
+        ..ConvOptions::new(32)
+    };
+    net.op("features", None, OpOptions::Conv(conv));
+    net.op("pool", None, OpOptions::GlobalAvgPool);
+    let head = OpOptions::Linear(LinearOptions::new(11));
+    net.op("head", None, head);
+    let mut network = net.finish().unwrap_or_else(|errors| panic!("{errors:?}"));
+    network.gpus = Targets::named(gpus).unwrap();
+    network.batches = Batches::new(&[1, 3, LARGEST]).unwrap();
+    network
+}
+
+/// The plans for one GPU.
+pub fn one() -> Vec<NetworkPlan> {
+    plans(&batches(ONE, &["h200"]))
+}
+
+/// The generated folder for two GPUs.
+pub fn files_of_two() -> Files {
+    network_files(&plans(&batches(TWO, &["h200", "rtx2080ti"]))).unwrap()
+}
+
+fn plans(network: &Network) -> Vec<NetworkPlan> {
+    plan_variants(network).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// Writes weights and an input of the largest batch; returns their files and the expected output.
+fn case(built: &Built, network: &Network) -> (PathBuf, PathBuf, Vec<f64>) {
+    let plans = plans(network);
+    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+    let x = Random::new(9).values(network.input().len() as usize);
+    let x64 = [x.iter().map(|&value| f64::from(value)).collect()];
+    for section in weight_sections(&plans) {
+        let recipes = section_recipes(network, &section);
+        assert_eq!(recipes.len(), section.file().iter().count());
+        let checkpoint = Checkpoint::random(&recipes, 5);
+        let resolved = resolve(&recipes, &checkpoint).unwrap();
+        let plan = section.plans[section.plans.len() - 1];
+        let parameters = CheckpointParameters::new(network, plan, &checkpoint, &resolved).unwrap();
+        expected = evaluate_network(network, &parameters, &x64).pop().unwrap();
+        bytes.extend(pack(section.file(), &resolved.values).unwrap().bytes);
+    }
+    let file = |kind: &str, bytes: &[u8]| {
+        let path = built.path(&format!("{}-{kind}.bin", network.name));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let x: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    (file("weights", &bytes), file("input", &x), expected)
+}
+
+/// Compares the results of the first `images` images.
+fn check(network: &Network, found: &Path, images: usize, expected: &[f64]) {
+    let shape = network.op(network.last_op()).y;
+    let results = images * shape.image_len() as usize;
+    let found = floats(found);
+    assert_eq!(found.len(), results);
+    let shape = TensorShape {
+        batch: images as u32,
+        ..shape
+    };
+    let deviation = Deviation::between(shape, &found, &expected[..results]);
+    assert!(deviation.relative < 1e-6, "{images} images: {deviation}");
+}
+
+/// The emitted program, for one GPU.
+pub fn programs_take_any_batch(built: &Built) {
+    let network = batches(ONE, &["h200"]);
+    let (weights, input, expected) = case(built, &network);
+    let x = std::fs::read(input).unwrap();
+    let output = built.path("batches-output.bin");
+    for images in [1, 2, 5, 8] {
+        let part = built.path("batches-part.bin");
+        std::fs::write(&part, &x[..images * x.len() / LARGEST as usize]).unwrap();
+        let mut program = built.program(ONE);
+        program
+            .arg("--weights")
+            .arg(&weights)
+            .arg("--input")
+            .arg(&part);
+        program
+            .arg("--output")
+            .arg(&output)
+            .args(["--runs", "2", "--batch"]);
+        succeed(program.arg(images.to_string()));
+        check(&network, &output, images, &expected);
+    }
+    let text = succeed(
+        built
+            .program(ONE)
+            .args(["--batch", "3", "--runs", "0", "--profile"]),
+    );
+    assert!(text.contains("Plan for 3 images. Each layer"), "{text}");
+    for (batch, message) in [
+        ("0", "--batch must be from 1 to 8, not 0"),
+        ("9", "--batch must be from 1 to 8, not 9"),
+    ] {
+        let (code, text) = outcome(built.program(ONE).args(["--batch", batch]));
+        assert_eq!(code, Some(2));
+        assert!(text.contains(message), "{text}");
+    }
+}
+
+/// A host program with memory that ends behind the last image, for two GPUs.
+pub fn memory_beyond_the_batch_is_not_touched(built: &Built) {
+    let network = batches(TWO, &["h200", "rtx2080ti"]);
+    let (weights, input, expected) = case(built, &network);
+    for gpu in ["h200", "rtx2080ti"] {
+        let output = |images: usize| built.path(&format!("batches-{gpu}-{images}.bin"));
+        let mut program = built.program("several_batches");
+        program.arg(&weights).arg(&input).arg(gpu);
+        let text = succeed(program.args((1..=LARGEST as usize).map(output)));
+        for images in 1..=LARGEST as usize {
+            check(&network, &output(images), images, &expected);
+        }
+        let expected = [
+            "batches_of_two: run: the network has no weights yet",
+            "batches_of_two: run: a batch has 1 to 8 images, not 0",
+            "batches_of_two: capture: a batch has 1 to 8 images, not 9",
+            "batches_of_two: replay: no graph for 2 images was captured with the weights in use",
+            "batches_of_two: run_layer: there is no plan 3, there are 3",
+            "batches_of_two: run_layer: there is no layer 3, there are 3",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+}
