@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
     ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, MergedOutput, NetworkPlan,
-    PlannedTensor, PlannedUnit,
+    PlannedTensor, PlannedUnit, plans_by_gpu,
 };
 use crate::scheme::{TileField, scheme};
 use serde::Serialize;
@@ -29,7 +29,7 @@ struct NetworkJson<'a> {
     /// Several outputs, in the order of the driver's table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<TensorJson<'a>>,
-    /// One for each GPU, in the order of the driver's table.
+    /// One for each GPU, in the order of the driver's table; of several batches one for each of them.
     variants: Vec<VariantJson<'a>>,
 }
 
@@ -42,6 +42,9 @@ struct TensorJson<'a> {
 #[derive(Serialize)]
 struct VariantJson<'a> {
     gpu: &'static str,
+    /// The number of images, if there are several batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<u32>,
     min_arch: String,
     arena_bytes: u64,
     /// Bytes of the arena if no memory were shared.
@@ -172,8 +175,11 @@ pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
     let Some(first) = plans.first() else {
         return Err(RenderError::new("plan.json", "there is no plan"));
     };
-    let (input, inputs) = one_or_several(&first.inputs);
-    let (output, outputs) = one_or_several(&first.outputs);
+    let by_gpu = plans_by_gpu(plans);
+    let is_multi_batch = by_gpu.iter().any(|plans| plans.len() > 1);
+    let largest = by_gpu[0].last().unwrap_or(first);
+    let (input, inputs) = one_or_several(&largest.inputs);
+    let (output, outputs) = one_or_several(&largest.outputs);
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
         name: &first.name,
@@ -181,7 +187,13 @@ pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
         inputs,
         output,
         outputs,
-        variants: plans.iter().map(variant).collect(),
+        variants: plans
+            .iter()
+            .map(|plan| VariantJson {
+                batch: is_multi_batch.then(|| plan.batch()),
+                ..variant(plan)
+            })
+            .collect(),
     })
 }
 
@@ -202,6 +214,7 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
     let oldest = plan.units.iter().map(|unit| unit.variant().min_arch).max();
     VariantJson {
         gpu: plan.gpu.name,
+        batch: None,
         min_arch: oldest.map(|arch| arch.to_string()).unwrap_or_default(),
         arena_bytes: plan.arena_bytes,
         arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
