@@ -356,6 +356,7 @@ mod deep {
                        -gencode arch=compute_90,code=sm_90";
         assert_folder_compiles("mixed", "-arch=sm_80");
         assert_folder_compiles("pair", several);
+        assert_folder_compiles("batches", "-arch=sm_90");
     }
 
     #[test]

@@ -1,8 +1,7 @@
 use super::*;
 use crate::gpu::gpu;
 use crate::ir::{
-    Activation, BinaryOp, ConvOptions, NetworkBuilder, OpKind, OpOptions, ScaleShiftOptions,
-    TensorShape,
+    Activation, BinaryOp, ConvOptions, NetworkBuilder, OpOptions, ScaleShiftOptions, TensorShape,
 };
 use crate::plan::{NetworkTime, TaskGraph};
 
@@ -246,33 +245,6 @@ fn forms_are_those_of_all_planned_assignments() {
     agree_with_brute_force(0..30, 15);
 }
 
-/// The network with another batch.
-fn with_batch(network: &Network, batch: u32) -> Network {
-    let mut builder = NetworkBuilder::new(
-        "net",
-        TensorShape {
-            batch,
-            ..network.input()
-        },
-    );
-    for op in &network.ops[1..] {
-        let inputs: Vec<String> = op
-            .inputs
-            .iter()
-            .map(|&x| network.op(x).name.clone())
-            .collect();
-        let options = match &op.kind {
-            OpKind::Conv(conv) => OpOptions::Conv(conv.options.clone()),
-            OpKind::ScaleShift(options) => OpOptions::ScaleShift(options.clone()),
-            OpKind::Binary(op, activation) => OpOptions::Binary(*op, *activation),
-            OpKind::Concat => OpOptions::Concat,
-            other => panic!("{other:?}"),
-        };
-        builder.op(&op.name, Some(&inputs), options);
-    }
-    builder.finish().unwrap()
-}
-
 /// The launches of each GPU and batch are its own, the forms those of all.
 #[test]
 fn forms_for_several_targets_are_those_of_all_planned_assignments() {
@@ -290,7 +262,7 @@ fn forms_for_several_targets_are_those_of_all_planned_assignments() {
             step: 96,
             ..Scope::default()
         };
-        let other = with_batch(&network, 3);
+        let other = network.with_batch(3);
         let targets = [
             (&network, gpu("h200").unwrap()),
             (&other, gpu("rtx4090").unwrap()),
@@ -348,7 +320,12 @@ mod deep {
     #[test]
     #[ignore = "deep tier: many plans"]
     fn forms_of_a_thousand_networks_are_those_of_all_planned_assignments() {
-        let with_cp = super::agree_with_brute_force(0..1000, 3);
+        // In parts, beside each other.
+        let parts = [0..250, 250..500, 500..750, 750..1000];
+        let with_cp: usize = std::thread::scope(|scope| {
+            let threads = parts.map(|part| scope.spawn(|| super::agree_with_brute_force(part, 3)));
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
         assert!(with_cp > 0);
     }
 }

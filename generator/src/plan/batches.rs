@@ -94,7 +94,7 @@ fn copied_images(batches: &[u32], next: &[usize], image_bytes: u64) -> u64 {
         while left > 0 {
             let batch = batches[next[left - 1]] as usize;
             let start = (images - left) as u64 * image_bytes;
-            if batch > left || start % TENSOR_ALIGNMENT != 0 {
+            if batch > left || !start.is_multiple_of(TENSOR_ALIGNMENT) {
                 most = most.max(batch as u64);
             }
             left = left.saturating_sub(batch);
