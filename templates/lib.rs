@@ -101,6 +101,12 @@ templates![
 /// The page of a rank choice.
 pub const COMPRESSION_REPORT: &str = include_str!("report/compression.html.tera");
 
+/// The page of times of a network.
+pub const NETWORK_TIMES_REPORT: &str = include_str!("report/network_times.html.tera");
+
+/// The Python script that runs a network in PyTorch.
+pub const TORCH_BENCH: &str = include_str!("torch/bench.py");
+
 /// The parts of the device prelude. Their braces would look like an engine's own: they are placed as they are.
 pub mod device {
     /// Asynchronous copies to shared memory.

@@ -31,6 +31,7 @@ pub use graph_time::Repeats;
 pub use network_check::{NetworkCheck, check_network, network_tolerance};
 pub use problem_data::ProblemData;
 pub use random::Random;
+pub use reference::{NetworkParameters, evaluate_network};
 pub use tdc_runtime::Bindings;
 #[cfg(feature = "gpu")]
 pub use unit_check::time_unit;

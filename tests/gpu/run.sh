@@ -161,6 +161,13 @@ sys.exit(not 0 < error < 1e-5)"
             --json $work/bench.json --svg $work/bench || failures=$((failures + 1))
         ./tdc-gen bench --sweep 64,28,28 --sweep-max-n 256 --json $work/sweep.json --svg $work/bench ||
             failures=$((failures + 1))
+        # A network over the batch, with PyTorch; then again from its journal, which takes seconds.
+        network="configs/resnet18.yaml --network --dense --batch 1,8 --out $work/network-bench"
+        check "bench --network" ./tdc-gen bench $network
+        check "bench --network, resumed" timeout 120 ./tdc-gen bench $network
+        tail -n 12 "$work/log"
+        check "bench --network without PyTorch" ./tdc-gen bench configs/resnet18.yaml --network --no-torch --rounds 1 \
+            --out $work/network-bench-alone
         ;;
     tune)
         # A few tiles of every scheme, in a run that is interrupted and resumed; then code planned with the

@@ -97,7 +97,7 @@ pub enum Command {
 }
 
 /// Options that override the convolutions of the config.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct ConvolutionArgs {
     #[arg(
         long,
@@ -131,7 +131,7 @@ pub struct ConvolutionArgs {
 }
 
 /// Options that override the config; the same for every command that plans.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ConfigArgs {
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
     pub input: Vec<InputShape>,
@@ -588,6 +588,39 @@ pub struct BenchArgs {
     /// Network or layer set; each of its distinct convolutions is timed alone, without prologue and epilogue
     #[arg(required_unless_present = "sweep", value_name = "CONFIG")]
     pub config: Option<PathBuf>,
+    /// Time the complete network instead, with each batch of `--batch`, and PyTorch on the same network; needs nvcc
+    #[arg(
+        long,
+        conflicts_with_all = ["sweep", "scheme", "tiles_per_scheme", "cudnn", "runtime_compiled_engines", "no_fp16", "no_cudnn", "published", "json", "journal", "svg"]
+    )]
+    pub network: bool,
+    /// With --network: what to compare with, which must be installed: `torch`, `compile` (torch.compile), or some of torch-fp32,
+    /// torch-tf32, torch-fp16, compile-tf32, compile-fp16 [default: all of them, if PyTorch is installed]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "network"
+    )]
+    pub against: Vec<String>,
+    /// With --network: time generated code only
+    #[arg(long, requires = "network", conflicts_with = "against")]
+    pub no_torch: bool,
+    /// With --network: the Python interpreter that has PyTorch
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "python3",
+        requires = "network"
+    )]
+    pub python: PathBuf,
+    /// With --network: how often everything is timed in turn
+    #[arg(long, value_name = "N", default_value = "5", requires = "network")]
+    pub rounds: NonZeroUsize,
+    /// With --network: folder for report.html, report.json, the journal from which the same command resumes, and the folder `work` of
+    /// generated code [default: bench-<name>]
+    #[arg(short, long, value_name = "DIR", requires = "network")]
+    pub out: Option<PathBuf>,
     /// Sweep over output channels N = 32, 64, ... instead of a config; R is the filter's height and width [default: 3]
     #[arg(
         long,

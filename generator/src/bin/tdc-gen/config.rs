@@ -59,7 +59,8 @@ impl ConvolutionArgs {
 }
 
 impl ConfigArgs {
-    fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
+    /// The overrides of these options, with the given GPUs.
+    pub fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
         let gpus = gpus.map(Targets::named).transpose();
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
         let overrides = Overrides {

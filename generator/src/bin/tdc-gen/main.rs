@@ -12,6 +12,7 @@ mod import;
 mod inputs;
 mod interrupt;
 mod merge;
+mod network_bench;
 mod output;
 mod pack;
 mod plan;
@@ -51,6 +52,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Tune(args)) => tune::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Merge(args)) => merge::run(&args),
+        Some(Command::Bench(args)) if args.network => network_bench::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Prepare(args)) => prepare::run(&args),
         Some(Command::Sequence(args)) => sequence::run(&args),
