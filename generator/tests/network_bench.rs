@@ -459,6 +459,7 @@ input: {left: 3x5x6x6, right: 3x5x6x6}
 ops:
   - {op: sub, name: difference, inputs: [left, right]}
   - {op: conv, name: full, n: 9, ranks: [5, 9], bias: true}
+  - {op: flatten, name: flat}
   - {op: linear, name: fc, n: 7}
 ";
 
