@@ -2,7 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
-use crate::{several_inputs, several_outputs};
+use crate::{fp16_activations, several_inputs, several_outputs};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -43,7 +43,8 @@ impl Built {
         let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
         let pyramid = (several_outputs::NAME, several_outputs::files());
         let siamese = (several_inputs::NAME, several_inputs::files());
-        for (name, files) in folders().into_iter().chain([pyramid, siamese]) {
+        let halves = (fp16_activations::NAME, fp16_activations::files());
+        for (name, files) in folders().into_iter().chain([pyramid, siamese, halves]) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
             for path in files.keys().filter(|path| path.ends_with(".cu")) {
@@ -172,6 +173,7 @@ fn generated_folders_compile_and_compute_correctly() {
     layer_sets_check_themselves(&built);
     several_outputs::all_outputs_are_written(&built);
     several_inputs::all_inputs_are_read(&built);
+    fp16_activations::outputs_of_layers_are_copied(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);
