@@ -29,6 +29,7 @@ templates![
     "kernel/mma_steps_of_factor.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
+    "kernel/implicit_gemm/store_nhwc.cu",
     "kernel/input_stationary.cu",
     "kernel/linear.cu",
     "kernel/load_chunk.cu",
