@@ -38,6 +38,32 @@ const PLANTED: [(&str, &str, &str); 6] = [
     ),
 ];
 
+/// Variants of `ring_copies`.
+const PLANTED_COPIES: [(&str, &str, &str); 3] = [
+    (
+        "copies_read_before_the_wait",
+        "tdc_wait_phase(full + 2 * stage, static_cast<unsigned>(step / STAGES));",
+        "",
+    ),
+    (
+        "arrival_before_the_copies",
+        "tdc_arrive_when_copied(full + 2 * stage);",
+        "tdc_arrive(full + 2 * stage);",
+    ),
+    (
+        "copies_to_a_buffer_that_is_read",
+        "if (step >= STAGES) tdc_wait_phase(empty + 2 * stage, static_cast<unsigned>(step / STAGES - 1));",
+        "",
+    ),
+];
+
+/// The text of a kernel of `PIPELINE`.
+fn kernel_text(name: &str) -> &'static str {
+    let start = PIPELINE.find(&format!("extern \"C\" __global__ void {name}("));
+    let from = &PIPELINE[start.unwrap()..];
+    &from[..from.find("\n}\n").unwrap() + 3]
+}
+
 static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
     let unit = |source: String, kernels: &[&str]| TranslationUnit {
         source,
@@ -48,6 +74,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
         &[
             "pack_columns",
             "ring_products",
+            "ring_copies",
             "two_warps_meet",
             "named_barrier_of_too_many",
             "phase_without_arrivals",
@@ -57,17 +84,15 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
         ],
     )];
     let start = PIPELINE.find("// The packed columns").unwrap();
-    let first = PIPELINE
-        .find("extern \"C\" __global__ void ring_products")
-        .unwrap();
-    let end = PIPELINE.find("// The first two warps").unwrap();
-    for (name, text, replacement) in PLANTED {
-        let kernel = format!("{}{}", &PIPELINE[..start], &PIPELINE[first..end]);
-        assert_eq!(kernel.matches(text).count(), 1, "{text}");
-        let kernel = kernel
-            .replace(text, replacement)
-            .replace("ring_products", name);
-        units.push(unit(kernel, &[name]));
+    let planted = PLANTED
+        .map(|planted| ("ring_products", planted))
+        .into_iter();
+    let copies = PLANTED_COPIES.map(|planted| ("ring_copies", planted));
+    for (kernel, (name, text, replacement)) in planted.chain(copies) {
+        let source = format!("{}{}", &PIPELINE[..start], kernel_text(kernel));
+        assert_eq!(source.matches(text).count(), 1, "{text}");
+        let source = source.replace(text, replacement).replace(kernel, name);
+        units.push(unit(source, &[name]));
     }
     CpuModule::build_units(&units).unwrap_or_else(|error| panic!("{error}"))
 });
@@ -114,6 +139,32 @@ fn a_missing_wait_is_found() {
     for (kernel, _, _) in PLANTED {
         if let Ok(sums) = products(kernel) {
             assert_ne!(sums, expected(), "{kernel}");
+        }
+    }
+}
+
+/// The sums of a variant of `ring_copies`, and the right ones.
+fn copied_sums(kernel: &str) -> Result<[Vec<f32>; 2], CpuError> {
+    let mut from: Vec<f32> = (0..STEPS * 128)
+        .map(|i| (i * i % 31) as f32 + 1.0)
+        .collect();
+    let mut sums = vec![f32::NAN; 32];
+    launch(kernel, 64, &mut [from.as_mut_ptr(), sums.as_mut_ptr()])?;
+    let of_lane = |lane: usize| from.iter().skip(lane).step_by(32).sum();
+    Ok([sums, (0..32).map(of_lane).collect()])
+}
+
+#[test]
+fn copies_of_a_warp_arrive() {
+    let [sums, expected] = copied_sums("ring_copies").unwrap();
+    assert_eq!(sums, expected);
+}
+
+#[test]
+fn a_read_of_copies_that_have_not_arrived_is_found() {
+    for (kernel, _, _) in PLANTED_COPIES {
+        if let Ok([sums, expected]) = copied_sums(kernel) {
+            assert_ne!(sums, expected, "{kernel}");
         }
     }
 }

@@ -101,8 +101,7 @@ fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     assert_eq!(
         formats,
         [
-            "first fp32-fp32",
-            "first.nhwc fp32-fp16",
+            "first fp32-fp16",
             "pool fp16-fp16",
             "a fp16-fp16",
             "b fp16-fp16",

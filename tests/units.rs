@@ -264,6 +264,23 @@ fn wgmma_fp16_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// The same of `implicit_gemm`, which writes the format only: first layers, more channels, and groups.
+fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("implicit_gemm", 14, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = pick(&[1, 1, 1, 3]);
+        (shape.c, shape.n) = match shape.groups {
+            1 => (pick(&[2, 3, 3, 4, 16, 37, 67]), pick(&[8, 24, 32, 72, 136])),
+            groups => (groups * pick(&[5, 8, 16]), groups * pick(&[8, 16, 24])),
+        };
+        shape.s = pick(&[1, 3, 4, 5, 7]);
+        shape.stride = [pick(&[1, 2, 4]), pick(&[1, 2, 2])];
+        (shape.h, shape.w) = (pick(&[9, 14, 23]), pick(&[12, 13, 28, 31]));
+        (conv.precision, conv.output) = (Precision::Fp16, Format::FP16_NHWC);
+    })
+}
+
 /// Pooling and conversions with input or output in fp16 NHWC.
 fn fp16_problems(batch: u32) -> Vec<Problem> {
     let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
@@ -1325,6 +1342,7 @@ mod random {
         groups_on_tensor_cores_are_right: grouped_units, 6 of 40;
         wgmma_is_right: wgmma_units, 6 of 60;
         wgmma_is_right_with_fp16_activations: wgmma_fp16_units, 8 of 80;
+        implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
@@ -1484,6 +1502,76 @@ fn products_are_rounded_as_the_precision_says_on_a_gpu() {
     assert_precise(&units, gpu_here(&units).as_mut());
 }
 
+/// Outputs of convolutions in fp16 NHWC: 16 to 8 channels, of which output n is twice input n.
+fn assert_saturates(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    const C: usize = 16;
+    const N: usize = 8;
+    const PIXELS: usize = 35;
+    let problem = Problem::Conv(ConvProblem {
+        precision: Precision::Fp16,
+        output: Format::FP16_NHWC,
+        ..ConvProblem::new(ConvShape::new(C as u32, N as u32, 5, 7, 1, 1))
+    });
+    let units = units(&["implicit_gemm", "wgmma"].map(|scheme| (problem, scheme, None)));
+    assert_eq!(units.len(), 2);
+    // The value of a channel, and fp16 bits of its double; not a number in the last pixel.
+    let values = [40_000.0, -40_000.0, 1.5, -32_752.0, 32_760.0];
+    let bits: [u16; 5] = [0x7bff, 0xfbff, 0x4200, 0xfbff, 0x7bff];
+    let kind = |n: usize, pixel: usize| (3 * n + pixel) % values.len();
+    let mut x = vec![0.0; C * PIXELS];
+    let mut weight = vec![0.0; N * C];
+    for n in 0..N {
+        weight[n * C + n] = 2.0;
+        for pixel in 0..PIXELS {
+            x[n * PIXELS + pixel] = values[kind(n, pixel)];
+        }
+    }
+    x[3 * PIXELS - 1] = f32::NAN;
+    let mut device = open(&units);
+    for unit in &units {
+        let layout = &unit.variant().weights;
+        let mut packed = vec![0.0; layout.len()];
+        layout.pack(&weight, &[], &[], &mut packed).unwrap();
+        let mut place = |values: &[f32]| {
+            let address = device.alloc(values.len()).unwrap();
+            device.write(address, values).unwrap();
+            address
+        };
+        let bindings = Bindings {
+            x: place(&x),
+            packed: place(&packed),
+            y: place(&[f32::NAN; N * PIXELS / 2]),
+            ..Bindings::default()
+        };
+        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
+        let mut y = [0.0; N * PIXELS / 2];
+        device.read(bindings.y, &mut y).unwrap();
+        for pixel in 0..PIXELS {
+            for n in 0..N {
+                let index = pixel * N + n;
+                let found = (y[index / 2].to_bits() >> (16 * (index % 2))) as u16;
+                let place = format!("{}, pixel {pixel}, channel {n}: {found:#x}", unit.unit.name);
+                if pixel + 1 == PIXELS {
+                    assert!(found & 0x7fff > 0x7c00, "{place}");
+                } else {
+                    assert_eq!(found, bits[kind(n, pixel)], "{place}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fp16_outputs_saturate_and_keep_nan() {
+    assert_saturates(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn fp16_outputs_saturate_and_keep_nan_on_a_gpu() {
+    assert_saturates(gpu_here);
+}
+
 #[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
@@ -1520,6 +1608,7 @@ fn every_scheme_is_right_on_a_gpu() {
         grouped_units(200),
         wgmma_units(300),
         wgmma_fp16_units(300),
+        nhwc_output_units(300),
         fp16_units(),
         winograd_units(300),
         tucker_units(300),

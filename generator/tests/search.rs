@@ -6,7 +6,7 @@ use tdc_generator::config::{Config, Overrides};
 use tdc_generator::cost::{KernelWork, kernel_us};
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, ConvProblem, CpProblem, Epilogue, NextFactor, Precision, Problem, Prologue,
+    Activation, ConvProblem, CpProblem, Epilogue, Format, NextFactor, Precision, Problem, Prologue,
     TuckerProblem,
 };
 use tdc_generator::plan::{Planner, problem_label};
@@ -203,6 +203,26 @@ fn the_search_finds_the_optimum_of_grouped_convolutions() {
     let mut random = Random(5);
     for _ in 0..12 {
         check(&Problem::Conv(random.grouped_conv()), gpu("h200").unwrap());
+    }
+}
+
+#[test]
+fn the_search_finds_the_optimum_with_fp16_outputs() {
+    let mut random = Random(13);
+    for _ in 0..6 {
+        let conv = random.conv();
+        let shape = ConvShape {
+            batch: random.of(&[2, 8, 32]),
+            c: random.of(&[3, 4, 37, 64]),
+            n: 8 * (1 + random.below(20)),
+            ..conv.shape
+        };
+        let problem = ConvProblem {
+            shape,
+            precision: Precision::Fp16,
+            ..conv.in_formats(Format::default(), Format::FP16_NHWC)
+        };
+        check(&Problem::Conv(problem), gpu("h200").unwrap());
     }
 }
 

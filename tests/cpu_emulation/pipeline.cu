@@ -57,6 +57,41 @@ extern "C" __global__ void ring_products(const float* packed, float* d) {
     }
 }
 
+// One warp copies stages of 16 bytes for each lane, another one sums them.
+extern "C" __global__ void ring_copies(const float* from, float* out) {
+    TDC_DYNAMIC_SHARED(float, shared);
+    constexpr int COPIED = 128;  // floats of a stage
+    float* const full = shared + STAGES * COPIED;
+    float* const empty = full + 2 * STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            tdc_init_phases(full + 2 * i, 32);
+            tdc_init_phases(empty + 2 * i, 1);
+        }
+    }
+    __syncthreads();
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    if (warp == 1) {
+        for (int step = 0; step < STEPS; ++step) {
+            const int stage = step % STAGES;
+            if (step >= STAGES) tdc_wait_phase(empty + 2 * stage, static_cast<unsigned>(step / STAGES - 1));
+            tdc_copy_async16(shared + stage * COPIED + 4 * lane, from + step * COPIED + 4 * lane);
+            tdc_arrive_when_copied(full + 2 * stage);
+        }
+        tdc_wait_copies<0>();
+        return;
+    }
+    float sum = 0.0f;
+    for (int step = 0; step < STEPS; ++step) {
+        const int stage = step % STAGES;
+        tdc_wait_phase(full + 2 * stage, static_cast<unsigned>(step / STAGES));
+        for (int i = 0; i < 4; ++i) sum += shared[stage * COPIED + 32 * i + lane];
+        __syncwarp();
+        if (lane == 0) tdc_arrive(empty + 2 * stage);
+    }
+    out[lane] = sum;
+}
+
 // The first two warps exchange values at a barrier of their own, while the third one never arrives anywhere.
 extern "C" __global__ void two_warps_meet(float* out) {
     TDC_DYNAMIC_SHARED(float, shared);

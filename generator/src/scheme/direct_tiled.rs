@@ -198,6 +198,7 @@ impl DirectTiledGeometry {
             threads,
             cluster,
             k_splits: threads_k,
+            partial_rows: tn,
             partial_pitch: (th * tw + 3) / 8 * 8 + 4,
         };
         let shared_floats = sums.shared_floats(problem, staged);
@@ -390,6 +391,7 @@ impl TileGroup {
             threads: output_threads,
             cluster: self.cluster,
             k_splits: 1,
+            partial_rows: 0,
             partial_pitch: 0,
         };
         let (outputs, _) = sums.outputs(problem);

@@ -27,6 +27,8 @@
 //! A grouped convolution is one matrix product per group. Groups with few channels are merged to fill MMA tiles; the weights of a
 //! merged group are a block-diagonal matrix ([`MergedGroups`]).
 //!
+//! An output in fp16 NHWC is stored eight channels of a pixel at a time, 16 bytes.
+//!
 //! The 16 terms of a K step are 16 channels of one pixel. The first layers of networks have three channels: there the terms of a
 //! K step are four adjacent pixels with one channel quad each, and filter rows are padded with zeros when they are packed
 //! ([`KStep`]).
@@ -45,7 +47,7 @@ use super::tensor_core::{MAX_WARPS, MMA_K, supports_mma};
 use super::tiling::{fastest, supports_grouped_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Precision, Problem};
+use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::ImplicitGemmGeometry;
 use k_step::KStep;
 use kernel::{kernel, layout};
@@ -95,7 +97,7 @@ impl Scheme for ImplicitGemm {
             ],
             ..SchemeInfo::own(
                 "convolutions with at least 8 output channels, and 2 to 4, or at least 8, input channels; grouped ones if a group, or several \
-                 merged ones, have at least 8 input channels",
+                 merged ones, have at least 8 input channels; the output may be fp16 NHWC",
             )
         }
     }
@@ -115,7 +117,7 @@ impl Scheme for ImplicitGemm {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let Some(problem) = problem.nchw_conv() else {
+        let Some(problem) = problem.conv() else {
             return;
         };
         let gpu = search.gpu();
@@ -143,7 +145,7 @@ impl Scheme for ImplicitGemm {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Some(problem) = problem.nchw_conv() else {
+        let Some(problem) = problem.conv() else {
             return false;
         };
         supports_problem(problem) && ImplicitGemmGeometry::from_tile(problem, tile, gpu).is_some()
@@ -170,17 +172,23 @@ impl Scheme for ImplicitGemm {
     }
 }
 
-/// Whether the scheme can compute a problem with the precision that it requires.
+/// Whether the scheme can compute a problem with the formats and the precision that it requires.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let step = KStep::for_shape(shape);
     let groups = MergedGroups::for_shape(shape);
     let enough = groups.c >= MMA_K / 2 || step.columns > 1;
     let is_depthwise = shape.groups > 1 && shape.groups == shape.c;
+    let writes = problem.output == Format::default()
+        || problem.writes_fp16_nhwc()
+            && problem.precision == Precision::Fp16
+            && [shape.n, groups.n].into_iter().all(Format::fits_fp16_nhwc);
     // Only if tiling supports the filter is its number of taps small.
     supports_grouped_tiling(problem)
         && enough
         && !is_depthwise
+        && problem.input == Format::default()
+        && writes
         && supports_mma(
             problem,
             groups.c,

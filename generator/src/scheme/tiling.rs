@@ -3,7 +3,7 @@
 
 use crate::cost::{KernelWork, tiled_terms};
 use crate::gpu::{Gpu, MAX_REGISTERS, PORTABLE_CLUSTER, REGISTERS_PER_BLOCK, RoughConstants};
-use crate::ir::{ConvProblem, Reduce};
+use crate::ir::{ConvProblem, Format, Reduce};
 use serde::Serialize;
 
 /// Maximum number of tiles of a problem after pruning to those with the least rough time.
@@ -106,11 +106,13 @@ pub(super) struct BlockOutput {
     pub(super) cluster: u32,
     /// Partial sums of each output in a block (split-K inside the block).
     pub(super) k_splits: u32,
-    /// Pitch of the partial sums of an output channel in shared memory, in floats.
+    /// Rows of the partial sums in shared memory: output channels, or pixels if the output is fp16 NHWC.
+    pub(super) partial_rows: u32,
+    /// Distance of those rows, in floats.
     pub(super) partial_pitch: u32,
 }
 
-/// Context of the templates `kernel/block_position.cu` and `kernel/reduce_and_store.cu`; part of a scheme's context.
+/// Context of the templates `kernel/block_position.cu`, `kernel/reduce_and_store.cu` and `kernel/implicit_gemm/store_nhwc.cu`; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct BlockOutputContext {
     out_h: u32,
@@ -122,6 +124,7 @@ pub(super) struct BlockOutputContext {
     tiles_w: u32,
     cluster: u32,
     k_splits: u32,
+    partial_rows: u32,
     partial_pitch: u32,
     /// Offsets in shared memory, in floats: of the dequantisation scales and biases, of the partial sums that the blocks of the
     /// cluster send, and of the mbarrier of the exchange.
@@ -142,6 +145,8 @@ pub(super) struct BlockOutputContext {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     outputs: u32,
+    /// Output vectors of a pixel if the output is fp16 NHWC.
+    runs: u32,
     /// Rounds in which each thread stores one output vector.
     rounds: u32,
     pixel_vectors: u32,
@@ -280,7 +285,7 @@ impl BlockOutput {
     }
 
     fn epilogue_at(&self, staged: u32) -> u32 {
-        let partials = self.k_splits * self.tile[2] * self.partial_pitch;
+        let partials = self.k_splits * self.partial_rows * self.partial_pitch;
         staged.max(partials).next_multiple_of(4)
     }
 
@@ -294,8 +299,12 @@ impl BlockOutput {
         (tn * th * tw / y_vector).div_ceil(self.cluster)
     }
 
-    /// Outputs of a vector, which are stored at once: either vectors do not cross the end of a row, or rows are contiguous.
+    /// Outputs of a vector, which are stored at once. In NCHW they are pixels of a channel, and either vectors do not cross the end of a
+    /// row, or rows are contiguous; in fp16 NHWC they are channels of a pixel.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
+        if problem.writes_fp16_nhwc() {
+            return Format::FP16_CHANNELS;
+        }
         let shape = &problem.shape;
         let [th, tw, _] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
@@ -324,7 +333,15 @@ impl BlockOutput {
         let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
         let bytes = |rows: u32, columns: u32| 4 * u64::from(rows) * u64::from(columns);
         // Number of contiguous runs, bytes of a run, and the distances in bytes at which runs can start.
-        let (runs, run, apart) = if tw >= out_w {
+        let (runs, run, apart) = if problem.writes_fp16_nhwc() {
+            let of_pixel = |channels: u32| problem.output.dtype.bytes() * u64::from(channels);
+            let n = problem.shape.n;
+            (
+                th.min(out_h) * tw.min(out_w),
+                of_pixel(tn.min(n)),
+                [of_pixel(tn), of_pixel(n)],
+            )
+        } else if tw >= out_w {
             let rows = th.min(out_h);
             (
                 tn,
@@ -395,7 +412,8 @@ impl BlockOutput {
         let [tiles, tiles_w] = self.tiles(problem);
         let pixels = th * tw;
         let y_vector = self.y_vector(problem);
-        let (y_type, y_elements) = vector_type(y_vector);
+        // A vector of channels in fp16 NHWC consists of two vectors of partial sums.
+        let (y_type, y_elements) = vector_type(y_vector.min(4));
         let mut outside = Vec::new();
         if !out_h.is_multiple_of(th) {
             outside.push("row >= OUT_H".to_owned());
@@ -420,6 +438,7 @@ impl BlockOutput {
             tiles_w,
             cluster: self.cluster,
             k_splits: self.k_splits,
+            partial_rows: self.partial_rows,
             partial_pitch: self.partial_pitch,
             epilogue_at: self.epilogue_at(staged),
             received_at: self.received_at(staged),
@@ -435,6 +454,7 @@ impl BlockOutput {
             y_type,
             y_elements,
             outputs: tn * pixels / y_vector,
+            runs: tn / y_vector,
             rounds: (tn * pixels / y_vector).div_ceil(self.threads),
             pixel_vectors: pixels / y_vector,
             outside: outside.join(" || "),

@@ -83,15 +83,15 @@ impl Scheme for Wgmma {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on; the only scheme with fp16 activations",
+                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on; the only scheme that reads fp16 activations",
             )
         }
     }
 
     fn is_default_for(&self, problem: &Problem) -> bool {
         let is_default = |conv: &ConvProblem| {
-            // No other scheme has fp16 activations.
-            let is_fp16 = reads_fp16(conv) || writes_fp16(conv);
+            // No other scheme reads fp16 activations.
+            let is_fp16 = reads_fp16(conv) || conv.writes_fp16_nhwc();
             is_fp16 || conv.shape.batch >= DEFAULT_BATCH
         };
         problem.conv().is_some_and(is_default)
@@ -152,7 +152,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     let is_fp16 = problem.precision == Precision::Fp16;
     let reads = !reads_fp16(problem)
         || is_fp16 && shape.c.is_multiple_of(MMA_K) && problem.prologue.is_none();
-    let writes = !writes_fp16(problem) || is_fp16 && Format::fits_fp16_nhwc(shape.n);
+    let writes = !problem.writes_fp16_nhwc() || is_fp16 && Format::fits_fp16_nhwc(shape.n);
     is_known(problem.input)
         && is_known(problem.output)
         && reads
@@ -165,9 +165,4 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 /// Whether the input is fp16 NHWC.
 fn reads_fp16(problem: &ConvProblem) -> bool {
     problem.input == Format::FP16_NHWC
-}
-
-/// Whether the output, and a residual, are fp16 NHWC.
-fn writes_fp16(problem: &ConvProblem) -> bool {
-    problem.output == Format::FP16_NHWC
 }

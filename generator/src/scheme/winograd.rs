@@ -303,6 +303,7 @@ impl WinogradGeometry {
             threads: blocking.threads(),
             cluster,
             k_splits: (points - 1) * warps_k,
+            partial_rows: blocking.tn(),
             partial_pitch: (th * tw + 23) / 32 * 32 + 8,
         };
         let shared_floats = sums.shared_floats(problem, staged);
@@ -503,6 +504,7 @@ impl TileGroup {
             threads: 32 * output_warps,
             cluster: self.cluster,
             k_splits: 1,
+            partial_rows: 0,
             partial_pitch: 0,
         };
         let blocks: u64 = sums

@@ -2,7 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
-use crate::{several_batches, several_inputs, several_outputs};
+use crate::{fp16_activations, several_batches, several_inputs, several_outputs};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -44,7 +44,9 @@ impl Built {
         let pyramid = (several_outputs::NAME, several_outputs::files());
         let siamese = (several_inputs::NAME, several_inputs::files());
         let batches = (several_batches::TWO, several_batches::files_of_two());
-        for (name, files) in folders().into_iter().chain([pyramid, siamese, batches]) {
+        let halves = (fp16_activations::NAME, fp16_activations::files());
+        let others = [pyramid, siamese, batches, halves];
+        for (name, files) in folders().into_iter().chain(others) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
             for path in files.keys().filter(|path| path.ends_with(".cu")) {
@@ -177,6 +179,7 @@ fn generated_folders_compile_and_compute_correctly() {
     several_inputs::all_inputs_are_read(&built);
     several_batches::programs_take_any_batch(&built);
     several_batches::memory_beyond_the_batch_is_not_touched(&built);
+    fp16_activations::outputs_of_layers_are_copied(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);

@@ -49,6 +49,11 @@ impl ConvProblem {
         }
     }
 
+    /// Whether the output, and a residual, are fp16 NHWC.
+    pub fn writes_fp16_nhwc(&self) -> bool {
+        self.output == Format::FP16_NHWC
+    }
+
     /// A convolution in fp32 NCHW with no fused ops.
     pub fn new(shape: ConvShape) -> Self {
         Self {

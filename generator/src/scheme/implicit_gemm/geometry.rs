@@ -77,6 +77,7 @@ impl ImplicitGemmGeometry {
         if warps > MAX_WARPS
             || m_tiles * p_tiles * split_terms > MAX_SUMS
             || cluster > PORTABLE_CLUSTER
+            || cluster > max_cluster(problem)
             || stages > chunks
         {
             return None;
@@ -93,14 +94,15 @@ impl ImplicitGemmGeometry {
         let chunk_weights = m_tiles * warps_m * counts.iter().product::<u32>() * 128 * split_terms;
         let staged = stages * chunk_weights + quads * plane * 2 * split_terms + 2 * warps;
         let tn = MMA_M * m_tiles * warps_m;
+        let [partial_rows, partial_pitch] = partial_sums(problem, pixel_tiles, tn);
         let sums = BlockOutput {
             tile: [th, tw, tn],
             group_n: groups.n,
             threads,
             cluster,
             k_splits: warps_k,
-            // A pitch of 8 modulo 32: the lanes of a warp store eight channels, two pixels each, without bank conflicts.
-            partial_pitch: (pixel_tiles * MMA_N + 23) / 32 * 32 + 8,
+            partial_rows,
+            partial_pitch,
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
@@ -182,6 +184,29 @@ impl ImplicitGemmGeometry {
     /// Whether the cross terms have a separate accumulator.
     pub(super) fn separate_accumulators(&self) -> bool {
         separate_accumulators(self.tile.m_tiles * self.p_tiles, self.split_terms)
+    }
+}
+
+/// The largest cluster. Blocks of a cluster exchange partial sums in NCHW only: fp16 NHWC is for batches, where blocks fill the GPU without
+/// a split.
+pub(super) fn max_cluster(problem: &ConvProblem) -> u32 {
+    if problem.writes_fp16_nhwc() {
+        1
+    } else {
+        PORTABLE_CLUSTER
+    }
+}
+
+/// Rows of a block's partial sums in shared memory, and their distance in floats. The lanes of a warp store pairs of pixels of eight
+/// channels without bank conflicts.
+fn partial_sums(problem: &ConvProblem, pixel_tiles: u32, tn: u32) -> [u32; 2] {
+    let pixels = pixel_tiles * MMA_N;
+    if problem.writes_fp16_nhwc() {
+        // A pitch of 4 modulo 16: four pairs of pixels are 8 banks apart.
+        [pixels, tn + 4]
+    } else {
+        // A pitch of 8 modulo 32: channels are 8 banks apart.
+        [tn, (pixels + 23) / 32 * 32 + 8]
     }
 }
 

@@ -7,7 +7,7 @@ use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, device_parts};
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
-use crate::scheme::{KernelBlueprint, context};
+use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 
@@ -84,6 +84,8 @@ struct ImplicitGemmContext {
     mma: &'static str,
     /// The weights are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
+    /// The output, and a residual, are fp16 NHWC.
+    writes_fp16: bool,
     /// The input is scaled as well.
     scales_input: bool,
     dequant_scale_at: usize,
@@ -145,6 +147,16 @@ pub(super) fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> Wei
         prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
+
+/// The parts of the device header that a kernel with an output in fp16 NHWC uses.
+const FP16_NHWC_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Pdl,
+    DevicePart::Fp16,
+    DevicePart::Mma,
+    DevicePart::SaturatedFp16,
+];
 
 pub(super) fn kernel(
     problem: &ConvProblem,
@@ -260,6 +272,7 @@ pub(super) fn kernel(
         },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
+        writes_fp16: problem.writes_fp16_nhwc(),
         scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
         dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
@@ -274,8 +287,11 @@ pub(super) fn kernel(
         cluster: [1, 1, sizes.tile.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         pdl: true,
-        device: device_parts(problem.precision, sizes.tile.cluster > 1),
-        args: convolution::args(problem, false),
+        device: match problem.writes_fp16_nhwc() {
+            true => FP16_NHWC_DEVICE_PARTS,
+            false => device_parts(problem.precision, sizes.tile.cluster > 1),
+        },
+        args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64),
     }
 }

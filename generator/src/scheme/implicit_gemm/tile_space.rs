@@ -1,6 +1,6 @@
 //! The tile space, and a lower bound of the predicted times of its parts.
 
-use super::geometry::{ImplicitGemmGeometry, MAX_SUMS};
+use super::geometry::{ImplicitGemmGeometry, MAX_SUMS, max_cluster};
 use super::k_step::{KStep, chunks};
 use super::merged_groups::MergedGroups;
 use super::work::StepWork;
@@ -34,6 +34,7 @@ impl TileGroup {
         }
         let shape = &problem.shape;
         let split_terms = split_terms(problem.precision);
+        let clusters = 1..=gpu.max_cluster().min(max_cluster(problem));
         let channel_tiles = channel_tiles(MergedGroups::for_shape(shape).n, 5 - split_terms);
         let mut found = Vec::new();
         for (th, tw) in tile_shapes(shape.out_h(), shape.out_w(), 512 / split_terms) {
@@ -44,7 +45,7 @@ impl TileGroup {
                     if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
                         continue;
                     }
-                    found.extend((1..=gpu.max_cluster()).map(|cluster| Self {
+                    found.extend(clusters.clone().map(|cluster| Self {
                         th,
                         tw,
                         m_tiles,
@@ -113,6 +114,7 @@ impl TileGroup {
             threads: 32 * self.warps_m * self.warps_p,
             cluster: self.cluster,
             k_splits: 1,
+            partial_rows: 0,
             partial_pitch: 0,
         };
         let (outputs, _) = sums.outputs(problem);
@@ -193,7 +195,7 @@ impl Split {
 
 /// Every tile that fits the GPU, with its rough time.
 pub(super) fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
-    let Some(problem) = problem.nchw_conv() else {
+    let Some(problem) = problem.conv() else {
         return Vec::new();
     };
     let rough = RoughTime::new(gpu);

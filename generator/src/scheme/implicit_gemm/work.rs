@@ -50,6 +50,8 @@ impl ImplicitGemmGeometry {
             4.0
         };
         let (outputs, _) = self.sums.outputs(problem);
+        // A run of channels in NHWC is two vectors of partial sums.
+        let vectors = if problem.writes_fp16_nhwc() { 2 } else { 1 };
         // Writes of the columns of a vector conflict as well: two at a time, with few channels all of them.
         let staged_apart = match (few_channels, self.x_vector) {
             (true, columns) => f64::from(columns),
@@ -87,7 +89,7 @@ impl ImplicitGemmGeometry {
                 weight_bytes: f64::from(4 * chunk_weights),
                 accumulators: f64::from(4 * self.tile.m_tiles * self.p_tiles),
                 partial_sums: f64::from(self.tile.warps_k),
-                store_rounds: f64::from(outputs.div_ceil(threads)),
+                store_rounds: f64::from(vectors * outputs.div_ceil(threads)),
                 store_divisions: self.sums.store_divisions(problem),
                 sent_bytes: self.sums.sent_bytes(),
                 stored_sectors: self.sums.stored_sectors(problem),

@@ -83,6 +83,7 @@ impl TuckerFusedGeometry {
             threads,
             cluster: tile.cluster,
             k_splits: factors.last.warps_k,
+            partial_rows: factors.last.rows,
             partial_pitch: factors.last.partial_pitch,
         };
         let [tiles, _] = output.tiles(&core_problem(problem));

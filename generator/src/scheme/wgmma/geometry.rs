@@ -1,6 +1,6 @@
 //! The sizes that follow from a tile.
 
-use super::{WARPGROUP, WGMMA_M, WgmmaTile, reads_fp16, writes_fp16};
+use super::{WARPGROUP, WGMMA_M, WgmmaTile, reads_fp16};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use crate::ir::{ConvProblem, Precision};
 use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, split_terms, step_weights_of};
@@ -183,7 +183,7 @@ impl WgmmaGeometry {
         let loaded = items * (held + ITEM_REGISTERS);
         // Four words of a pixel in a plane.
         let input = 4 * input_stages * planes * plane_pitch * split_terms;
-        let (exchange_channels, exchange_pitch, exchanged) = match writes_fp16(problem) {
+        let (exchange_channels, exchange_pitch, exchanged) = match problem.writes_fp16_nhwc() {
             true => {
                 let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
                 (channels, channels / 2 + PIXEL_GAP, WGMMA_M)

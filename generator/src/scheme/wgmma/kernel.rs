@@ -1,7 +1,7 @@
 //! The kernel: its weight layout, and the context of its template.
 
 use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input};
-use super::{WGMMA_M, reads_fp16, writes_fp16};
+use super::{WGMMA_M, reads_fp16};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
@@ -164,7 +164,7 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: device_parts(bf16, writes_fp16(problem)),
+        device: device_parts(bf16, problem.writes_fp16_nhwc()),
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
     }
@@ -274,7 +274,7 @@ impl WgmmaContext {
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
             reads_fp16: reads_fp16(problem),
-            writes_fp16: writes_fp16(problem),
+            writes_fp16: problem.writes_fp16_nhwc(),
             hi_lo: sizes.split_terms == 2,
             bf16,
             split_terms: sizes.split_terms,

@@ -1,7 +1,7 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, scales_input};
-use super::{WGMMA_M, reads_fp16, writes_fp16};
+use super::{WGMMA_M, reads_fp16};
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
@@ -93,7 +93,7 @@ impl WgmmaGeometry {
         let shared = tensor_cores.max(operands).max(input.issue).max(bytes) * resident;
         let chunk = shared.max(consumer).max(input.wait);
         let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
-        let (per_sector, stored_sector) = match writes_fp16(problem) {
+        let (per_sector, stored_sector) = match problem.writes_fp16_nhwc() {
             true => (16.0, model.stored_sector_nhwc),
             false => (8.0, model.stored_sector),
         };

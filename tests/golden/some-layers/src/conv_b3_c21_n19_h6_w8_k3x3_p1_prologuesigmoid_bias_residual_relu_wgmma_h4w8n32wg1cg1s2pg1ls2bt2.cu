@@ -326,8 +326,8 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                 for (int i = 0; i < EXCHANGE_CHANNELS / 2; ++i) {
                     const int exchanged = EXCHANGE_CHANNELS / 4 * group_warp + i / 2, n = first_n + exchanged;
                     float value = exchange[exchanged * EXCHANGE_PITCH + i % 2 * 32 + lane];
-                    value = fmaf(value, epilogue[n], epilogue[TN + n]);
-                    value += residuals[first_n / EXCHANGE_CHANNELS % 2][i];
+                    const float residual_value = residuals[first_n / EXCHANGE_CHANNELS % 2][i];
+                    value = fmaf(value, epilogue[n], epilogue[TN + n]) + residual_value;
                     value = tdc_relu(value);
                     if (stores_output(i, n)) to[i % 2][n * (OUT_H * OUT_W)] = value;
                 }
