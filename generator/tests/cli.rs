@@ -427,7 +427,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--batch", "0"],
-            "invalid value '0' for '--batch <N>': 0 is not in 1..=4294967295",
+            "invalid value '0' for '--batch <N,...>': a batch of 0 images is not possible; give numbers from 1",
         ),
         (
             &["compile", "tiny.yaml", "--arch", "sm_90,turing"],

@@ -7,12 +7,11 @@ use super::error::PlanError;
 use super::graph::{Parameters, Task, TaskGraph, WeightPart};
 use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
-use super::shared_weights::FixedChoices;
 use super::unit::{PlannedUnit, plan_problem, planned_unit};
 use crate::gpu::Gpu;
 use crate::ir::{FusedTucker, Network, Problem, TensorShape};
 use crate::scheme::scheme;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use tdc_runtime::{FactorRole, Variant, WeightFile, WeightSlot};
 
 /// One step of a network: a unit with its memory and parameters.
@@ -164,6 +163,9 @@ fn shapes(tensors: &[PlannedTensor]) -> String {
     let shapes = tensors.iter().map(|tensor| tensor.shape.to_string());
     shapes.collect::<Vec<_>>().join(", ")
 }
+
+/// The choices of some layers of a plan, by their indices.
+pub(super) type FixedChoices = HashMap<usize, Choice>;
 
 /// Plans a network for one GPU.
 ///

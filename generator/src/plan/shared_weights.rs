@@ -7,10 +7,9 @@
 use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::Parameters;
-use super::network::{NetworkPlan, plan_network_fixed};
+use super::network::{FixedChoices, NetworkPlan, plan_network_fixed};
 use crate::ir::Network;
 use crate::scheme::scheme;
-use std::collections::HashMap;
 use tdc_runtime::{Variant, WeightFile, WeightLayout, WeightSlot};
 
 /// The device memory of the plans of several batches, over that of the one that needs most by itself.
@@ -18,9 +17,6 @@ const MEMORY_FACTOR: f64 = 1.5;
 
 /// The longest time that a layer may take with the layout of another plan, over its least.
 const MAX_SLOWDOWN: f64 = 1.5;
-
-/// The choices of some layers of a plan, by their indices.
-pub(super) type FixedChoices = HashMap<usize, Choice>;
 
 /// Plans a network for each of its batches, with one weight file. `planner` returns a new planner for the GPU.
 ///
