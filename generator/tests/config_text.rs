@@ -186,3 +186,18 @@ ops:
         assert!(error.contains(part), "{part}: {error}");
     }
 }
+
+#[test]
+fn several_batches_are_a_key_and_one_is_part_of_the_input() {
+    let ops = "ops:\n  - {op: conv, name: a, n: 3}\n";
+    let several = format!("name: net\ninput: 8x3x9x7\nbatch: [1, 8]\n{ops}");
+    let found = network(&several);
+    assert_eq!(network_text(&found), several);
+    assert_eq!(found.batches.to_string(), "1,8");
+    // The key replaces the batch of the input.
+    for key in ["batch: 5", "batch: [5]"] {
+        let one = network(&format!("name: net\ninput: 2x3x9x7\n{key}\n{ops}"));
+        let expected = format!("name: net\ninput: 5x3x9x7\n{ops}");
+        assert_eq!(network_text(&one), expected);
+    }
+}
