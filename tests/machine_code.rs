@@ -8,16 +8,17 @@
 //! `TDC_BLESS=1 cargo test --test machine_code -- --ignored deep::` rewrites the file. A kernel whose code changes on purpose is
 //! listed in `docs/decisions.md` with its times before and after.
 
+mod compiled_units;
 mod toolkit;
 
+use compiled_units::compiled;
 use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::Hasher;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::Options;
-use tdc_generator::compile::{Compiler, Image, Job, compile_all};
+use tdc_generator::compile::{Compiler, Image};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::Precision;
@@ -25,7 +26,6 @@ use tdc_generator::plan::Planner;
 use tdc_generator::plan::{
     KERNEL_PREFIX, PlannedUnit, plan_layer_set, plan_network, plan_problem, resource_key,
 };
-use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 
@@ -121,21 +121,9 @@ fn code_hash(image: &Image, symbol: &str) -> u64 {
 
 /// A line for each kernel of the units: key, hash of its code, registers, bytes of static and dynamic shared memory.
 fn lines(compiler: &dyn Compiler, units: &[&PlannedUnit]) -> Vec<String> {
-    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
-    let jobs: Vec<_> = units
-        .iter()
-        .zip(&texts)
-        .map(|(unit, source)| Job {
-            source,
-            name: &unit.unit.name,
-            arch: Arch::new(90),
-        })
-        .collect();
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let images = compile_all(compiler, &jobs, threads, |_, _| ());
+    let images = compiled(compiler, units, |_| Arch::new(90));
     let mut lines = Vec::new();
     for (unit, image) in units.iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{error}"));
         for kernel in &unit.kernels {
             let used = image.kernel(&kernel.symbol).unwrap();
             lines.push(format!(

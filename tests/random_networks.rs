@@ -4,13 +4,13 @@
 //!
 //! `TDC_NETWORKS=300 cargo test --release --test random_networks -- --ignored deep::` runs more of them.
 
+mod compiled_units;
 mod device;
 mod toolkit;
 
+use compiled_units::compiled;
 use device::{cpu, gpu_here};
-use std::num::NonZeroUsize;
 use tdc_generator::compile::nvrtc::{Effort, Options};
-use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
@@ -22,7 +22,6 @@ use tdc_generator::ir::{
     TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{LayerPlan, NetworkPlan, PlannedUnit, plan_network, recipes};
-use tdc_generator::render::unit_text;
 use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network};
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -569,20 +568,10 @@ fn cpu_after_compiling(units: &[PlannedUnit]) -> Box<dyn Device> {
     let compiler = toolkit::toolkit()
         .compiler(options)
         .unwrap_or_else(|error| panic!("{error}"));
-    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
-    let jobs: Vec<_> = units
-        .iter()
-        .zip(&texts)
-        .map(|(unit, source)| Job {
-            source,
-            name: &unit.unit.name,
-            arch: gpu(&unit.variant().gpu).unwrap().arch,
-        })
-        .collect();
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    for image in compile_all(&compiler, &jobs, threads, |_, _| ()) {
-        image.unwrap_or_else(|error| panic!("{error}"));
-    }
+    let all: Vec<_> = units.iter().collect();
+    compiled(&compiler, &all, |unit| {
+        gpu(&unit.variant().gpu).unwrap().arch
+    });
     cpu(units)
 }
 

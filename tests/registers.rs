@@ -4,14 +4,13 @@
 //! registers, so these have a process of their own.
 
 mod committed_units;
+mod compiled_units;
 mod toolkit;
 
 use committed_units::{sample, units};
-use std::num::NonZeroUsize;
+use compiled_units::compiled;
 use tdc_generator::compile::nvrtc::Options;
-use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::plan::{PlannedUnit, known_resources};
-use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 
@@ -35,21 +34,9 @@ fn assert_nothing_spills(units: &[PlannedUnit]) {
             .any(|name| unit.kernels[0].symbol.starts_with(name))
     };
     let units: Vec<_> = units.iter().filter(is_tuned).collect();
-    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
-    let jobs: Vec<_> = units
-        .iter()
-        .zip(&texts)
-        .map(|(unit, source)| Job {
-            source,
-            name: &unit.unit.name,
-            arch: Arch::new(90),
-        })
-        .collect();
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let images = compile_all(&compiler, &jobs, threads, |_, _| ());
+    let images = compiled(&compiler, &units, |_| Arch::new(90));
     let mut failures = Vec::new();
     for (unit, image) in units.into_iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{error}"));
         for kernel in &unit.kernels {
             let symbol = &kernel.symbol;
             let used = image.kernel(symbol).unwrap();

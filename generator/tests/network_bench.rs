@@ -542,8 +542,8 @@ ops:
         assert!(!text.contains("del x3\n"), "{text}");
     }
 
-    /// The interpreter of `TDC_PYTHON`, or python3, if it has PyTorch.
-    fn python(folder: &Path) -> Option<Python> {
+    /// The interpreter of `TDC_PYTHON`, or python3, which must have PyTorch.
+    fn python(folder: &Path) -> Python {
         let program = std::env::var_os("TDC_PYTHON").map_or("python3".into(), PathBuf::from);
         let script = folder.join("bench.py");
         std::fs::write(&script, tdc_templates::TORCH_BENCH).unwrap();
@@ -552,13 +552,9 @@ ops:
             script,
             visible_devices: None,
         };
-        match python.versions(&folder.join("probe.log")) {
-            Ok(_) => Some(python),
-            Err(reason) => {
-                eprintln!("skipped: no PyTorch: {reason}");
-                None
-            }
-        }
+        let versions = python.versions(&folder.join("probe.log"));
+        versions.unwrap_or_else(|reason| panic!("no PyTorch: {reason}"));
+        python
     }
 
     /// Errors of outputs, as PyTorch in float64 finds them: those of the float64 reference rounded to fp32, the first value of the first
@@ -612,13 +608,11 @@ ops:
         })
     }
 
-    /// Skipped without PyTorch.
     #[test]
+    #[ignore = "needs PyTorch, in the interpreter of TDC_PYTHON or in python3"]
     fn modules_compute_what_the_reference_does() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(python) = python(dir.path()) else {
-            return;
-        };
+        let python = python(dir.path());
         for (text, outputs) in [(EVERY_OP, 2), (TWO_INPUTS, 1)] {
             let network = network(dir.path(), text);
             let found = errors(&python, dir.path(), &network, 0.0);
