@@ -364,13 +364,8 @@ pub struct CompressArgs {
     #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
     pub input: Vec<InputShape>,
     /// The batch sizes to choose for, on each GPU [default: that of the config]
-    #[arg(
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..),
-    )]
-    pub batch: Vec<u32>,
+    #[arg(long, value_name = "N,...")]
+    pub batch: Option<Batches>,
     #[arg(
         long,
         help = help(Key::Precision),

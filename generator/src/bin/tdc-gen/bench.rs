@@ -98,6 +98,11 @@ fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
             let gpu = gpu(args.gpu.as_deref().unwrap_or("h200")).map_err(Failure::input)?;
             gpu.code_target().map_err(Failure::input)?;
             let batches = args.options.convolutions.batch.as_ref();
+            if let Some(batches) = batches.filter(|batches| batches.are_several()) {
+                return Err(Failure::Input(format!(
+                    "--sweep is for one batch, not for {batches}; choose one"
+                )));
+            }
             let batch = batches.map_or(1, Batches::largest);
             let table = args.options.measured_times()?;
             let mut planner = planner(gpu, table.as_ref()).with_tile_policy(TilePolicy::default());

@@ -398,15 +398,10 @@ fn gpus(args: &CompressArgs) -> Result<Vec<&'static Gpu>, Failure> {
 
 /// Every GPU with every batch.
 fn targets(args: &CompressArgs, gpus: &[&'static Gpu]) -> Result<Vec<Target>, Failure> {
-    let mut batches: Vec<Option<u32>> = Vec::new();
-    for &batch in &args.batch {
-        if !batches.contains(&Some(batch)) {
-            batches.push(Some(batch));
-        }
-    }
-    if batches.is_empty() {
-        batches.push(None);
-    }
+    let batches: Vec<Option<u32>> = match &args.batch {
+        Some(batches) => batches.as_slice().iter().copied().map(Some).collect(),
+        None => vec![None],
+    };
     let count = gpus.len() * batches.len();
     if count > MAX_TARGETS {
         return Err(Failure::Input(format!(
@@ -473,7 +468,9 @@ fn check_known(
 
 /// The network of a config with the first batch.
 fn network(args: &CompressArgs, path: &Path) -> Result<(Network, Source), Failure> {
-    network_of_batch(args, path, args.batch.first().copied())
+    let batches = args.batch.as_ref();
+    let first = batches.and_then(|batches| batches.as_slice().first());
+    network_of_batch(args, path, first.copied())
 }
 
 fn network_of_batch(

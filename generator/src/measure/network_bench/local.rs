@@ -7,10 +7,10 @@ use super::{
 };
 use crate::compile::toolkit::Toolkit;
 use crate::emit::{Files, stage, write_all_atomic};
-use crate::ir::Network;
+use crate::ir::{Network, TensorShape};
 use crate::plan::{Environment, NetworkPlan, recipes, section_recipes, weight_sections};
 use crate::verify::{
-    CheckpointParameters, Device, GpuDevice, GpuDeviceError, Random, evaluate_network,
+    CheckpointParameters, Deviation, Device, GpuDevice, GpuDeviceError, Random, evaluate_network,
     network_tolerance,
 };
 use std::collections::BTreeMap;
@@ -317,7 +317,7 @@ impl LocalRunner {
         }
         program.us = program.run(RUNS_OF_CHECK, &writes)?;
         let check = self.check(of_batch, &outputs)?;
-        if check.relative_error > check.tolerance {
+        if check.relative_error.is_nan() || check.relative_error > check.tolerance {
             return Err(format!(
                 "wrong results: relative error {:.1e} against {}, the bound is {:.1e}",
                 check.relative_error, check.reference, check.tolerance
@@ -383,9 +383,7 @@ impl LocalRunner {
         let plans = of_batch.plans.iter();
         Ok(Check {
             reference,
-            relative_error: errors
-                .into_iter()
-                .fold(0.0, |a, b| if a >= b { a } else { b }),
+            relative_error: errors.into_iter().fold(0.0, f64::max),
             tolerance: plans.map(network_tolerance).fold(0.0, f64::max),
         })
     }
@@ -404,35 +402,53 @@ impl LocalRunner {
             .map_err(|error| error.to_string())?;
         let of_one_image = network.with_batch(1);
         let inputs = input_values(network);
-        let mut sums = vec![[0.0, 0.0]; outputs.len()];
+        // For each output what was found and what the reference has, image by image.
+        let mut compared = vec![(Vec::new(), Vec::new()); outputs.len()];
         let files = outputs.iter().map(|path| {
-            std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+            let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let values = bytes.chunks_exact(4);
+            Ok(values
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect())
         });
-        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let files = files.collect::<Result<Vec<Vec<f32>>, String>>()?;
         for &image in images {
             let of_image = network.inputs().iter().zip(&inputs).map(|(input, values)| {
                 let len = input.y.image_len() as usize;
-                values[image * len..][..len]
-                    .iter()
-                    .map(|&x| f64::from(x))
-                    .collect()
+                let values = &values[image * len..][..len];
+                values.iter().map(|&x| f64::from(x)).collect()
             });
             let of_image: Vec<Vec<f64>> = of_image.collect();
-            let expected = evaluate_network(&of_one_image, &parameters, &of_image);
-            for ((output, file), sums) in network.outputs.iter().zip(&files).zip(&mut sums) {
-                let expected = &expected[output.op.0];
-                let found = file.chunks_exact(4).skip(image * expected.len());
-                let found = found.map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-                for (found, expected) in found.zip(expected) {
-                    sums[0] += (found - expected).powi(2);
-                    sums[1] += expected.powi(2);
-                }
+            let values = evaluate_network(&of_one_image, &parameters, &of_image);
+            for ((output, file), (found, expected)) in
+                network.outputs.iter().zip(&files).zip(&mut compared)
+            {
+                let of_output = &values[output.op.0];
+                found.extend(
+                    file.chunks_exact(of_output.len())
+                        .nth(image)
+                        .into_iter()
+                        .flatten(),
+                );
+                expected.extend(of_output);
             }
         }
-        Ok(sums
-            .iter()
-            .map(|[wrong, right]| (wrong / right).sqrt())
+        let shapes = network.outputs.iter().map(|output| TensorShape {
+            batch: images.len() as u32,
+            ..network.op(output.op).y
+        });
+        Ok(shapes
+            .zip(&compared)
+            .map(|(shape, (found, expected))| relative_error(shape, found, expected))
             .collect())
+    }
+}
+
+/// The relative error of an output; infinite if values are missing.
+fn relative_error(shape: TensorShape, found: &[f32], expected: &[f64]) -> f64 {
+    match found.len() == expected.len() {
+        true => Deviation::between(shape, found, expected).relative,
+        false => f64::INFINITY,
     }
 }
 
@@ -532,6 +548,17 @@ mod tests {
         let printed = "variant h200\n  12  0.5\n317.25 us per run (CUDA graph, median)\n";
         assert_eq!(time_of(printed), Some(317.25));
         assert_eq!(time_of("  12  0.5\n"), None);
+    }
+
+    #[test]
+    fn missing_values_and_values_that_are_no_numbers_are_errors() {
+        let shape = TensorShape::new(1, 3, 1, 1);
+        let expected = [1.0, 2.0, 2.0];
+        assert_eq!(relative_error(shape, &[1.0, 2.0, 2.0], &expected), 0.0);
+        assert_eq!(relative_error(shape, &[1.0, 2.0, 5.0], &expected), 1.0);
+        for found in [&[1.0, f32::NAN, 2.0][..], &[1.0, 2.0], &[f32::INFINITY; 3]] {
+            assert_eq!(relative_error(shape, found, &expected), f64::INFINITY);
+        }
     }
 
     #[test]

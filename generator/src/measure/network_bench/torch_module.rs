@@ -10,8 +10,9 @@ use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, ConvTranspose, Linear, Lrn, Network, Op, OpId,
     OpKind, PadMode, PadProblem, ScaleShift,
 };
+use crate::plan::factorized_layer;
 use std::collections::BTreeSet;
-use tdc_runtime::Padding;
+use tdc_runtime::{FactorRole, Padding};
 
 /// The text of a Python module with the class `Network`, the constant `INPUTS` (C, H, W of each input) and the constant `PARAMETERS`, which
 /// has the tensor of a checkpoint for each parameter of the class. It depends on the network but not on its batch.
@@ -215,19 +216,15 @@ impl<'a> Module<'a> {
         let options = &layer.options;
         let x = tensor(op.inputs[0]);
         let mut value = format!("{x}.flatten(1)");
-        let parts = match options.rank {
+        let parts = match factorized_layer(self.network, id) {
             None => vec![("", layer.c, options.n, format!("{}.weight", op.name))],
-            Some(rank) => {
-                let [first, last] = ["first", "last"].map(|role| {
-                    let index = usize::from(role == "last");
-                    let named = options.factors.as_ref().and_then(|names| names.get(index));
-                    let default = || format!("{}.{role}.weight", op.name);
-                    named.cloned().unwrap_or_else(default)
-                });
-                vec![
-                    ("first", layer.c, rank, first),
-                    ("last", rank, options.n, last),
-                ]
+            Some(factors) => {
+                let roles = factors.decomposition.factors().iter();
+                let part = |(&role, source): (&FactorRole, &String)| {
+                    let [n, c, ..] = factors.factor_shape(role);
+                    (role.as_str(), c, n, source.clone())
+                };
+                roles.zip(&factors.factors).map(part).collect()
             }
         };
         let count = parts.len();
