@@ -28,7 +28,7 @@ pub struct BatchSchedule {
 
 impl BatchSchedule {
     /// The schedule with the least predicted time for each number of images. `plans` are those of one network for one GPU, at least one, by
-    /// ascending batch.
+    /// ascending batch, of which the largest has at most [`Batches::MAX_IMAGES`](crate::ir::Batches::MAX_IMAGES) images: there is an entry for each number.
     pub fn new(plans: &[NetworkPlan]) -> Self {
         let first = &plans[0];
         let image_bytes = |shape: TensorShape| 4 * shape.image_len();
@@ -106,8 +106,8 @@ fn copied_images(batches: &[u32], next: &[usize], image_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Batches, ConvOptions, Network, NetworkBuilder, OpOptions};
     use crate::plan::plan_variants;
+    use crate::plan::shared_weights::tests::network;
 
     #[test]
     fn the_fastest_plans_are_taken() {
@@ -137,17 +137,6 @@ mod tests {
         assert_eq!(copied_images(&[1, 2, 3], &[0, 1, 1], 8), 0);
     }
 
-    fn network(batches: &[u32]) -> Network {
-        let batches = Batches::new(batches).unwrap();
-        let input = TensorShape::new(batches.largest(), 3, 20, 22);
-        let mut builder = NetworkBuilder::new("net", input);
-        builder.op("a", None, OpOptions::Conv(ConvOptions::new(32)));
-        builder.op("b", None, OpOptions::Conv(ConvOptions::new(64)));
-        let mut network = builder.finish().unwrap();
-        network.batches = batches;
-        network
-    }
-
     #[test]
     fn copies_are_behind_the_arena_of_the_largest_plan() {
         let mut plans = plan_variants(&network(&[1, 64])).unwrap();
@@ -157,7 +146,7 @@ mod tests {
         // A plan for 64 images that takes hardly longer than one for one image computes 63 images.
         assert_eq!(schedule.next[62], 1);
         let arena = plans[1].arena_bytes;
-        let (x, y) = (4 * 3 * 20 * 22 * 64, 4 * 64 * 20 * 22 * 64);
+        let (x, y) = (4 * 3 * 20 * 22 * 64, 4 * 64 * 64);
         assert_eq!(schedule.input_copies, [Some(arena)]);
         assert_eq!(schedule.output_copies, [Some(arena + x)]);
         assert_eq!(schedule.arena_bytes, arena + x + y);

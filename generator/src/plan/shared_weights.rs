@@ -246,12 +246,13 @@ fn layouts(variant: &Variant) -> Vec<WeightLayout> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::ir::{Batches, ConvOptions, NetworkBuilder, OpOptions, TensorShape};
     use crate::plan::{BatchSchedule, plan_variants};
 
-    fn network(batches: &[u32]) -> Network {
+    /// Two convolutions and a pooling, planned for these batches.
+    pub fn network(batches: &[u32]) -> Network {
         let batches = Batches::new(batches).unwrap();
         let input = TensorShape::new(batches.largest(), 3, 20, 22);
         let mut builder = NetworkBuilder::new("net", input);

@@ -147,7 +147,8 @@ struct VariantContext {
     layer_count: usize,
     /// One for each batch, ascending.
     plans: Vec<PlanContext>,
-    schedule: ScheduleContext,
+    /// If there are several plans.
+    schedule: Option<ScheduleContext>,
     slots: Vec<SlotContext>,
     /// Its row of the table of variants.
     row: String,
@@ -384,11 +385,11 @@ fn variant_context(plans: &[NetworkPlan], optional: &OptionalColumns) -> Variant
     let min_arch = units.map(|unit| unit.variant().min_arch.sm).max();
     let min_arch = min_arch.unwrap_or(0);
     let slots = slots(plans);
-    let schedule = BatchSchedule::new(plans);
-    let arena_bytes = match is_multi_batch(plans) {
-        true => schedule.arena_bytes,
-        // A single plan is only run as a whole.
-        false => first.arena_bytes,
+    // A single plan is only run as a whole.
+    let schedule = is_multi_batch(plans).then(|| BatchSchedule::new(plans));
+    let arena_bytes = match &schedule {
+        Some(schedule) => schedule.arena_bytes,
+        None => first.arena_bytes,
     };
     let own = |name: &str| format!("{}::{name}", gpu.name);
     let mut row = vec![
@@ -427,7 +428,7 @@ fn variant_context(plans: &[NetworkPlan], optional: &OptionalColumns) -> Variant
         layouts_checksum: format!("{:#018x}u", first.weights.layouts_checksum()),
         layer_count: largest.layers.len(),
         plans: plan_contexts.collect(),
-        schedule: schedule_context(&schedule),
+        schedule: schedule.as_ref().map(schedule_context),
         slots,
         row: wrap_list(&row, 4, 5),
     }

@@ -95,6 +95,16 @@ fn check(network: &Network, found: &Path, images: usize, expected: &[f64]) {
     assert!(deviation.relative < 1e-6, "{images} images: {deviation}");
 }
 
+/// One batch may have any number of images: only several need a table with an entry for each number.
+#[test]
+fn one_huge_batch_needs_no_table() {
+    let mut net = NetworkBuilder::new("huge", TensorShape::new(1_000_000_000, 1, 1, 1));
+    net.op("a", None, OpOptions::Activation(Activation::Relu));
+    let files = network_files(&plans(&net.finish().unwrap())).unwrap();
+    let driver = String::from_utf8_lossy(&files["src/huge.cu"]);
+    assert!(!driver.contains("next_plan"));
+}
+
 /// The emitted program, for one GPU.
 pub fn programs_take_any_batch(built: &Built) {
     let network = batches(ONE, &["h200"]);
