@@ -521,6 +521,10 @@ ops:
                 "error: --sweep: a sweep up to N = 31 is empty; it starts at 32",
             ),
             (&["--sweep", "4,2,2,0"], "error: --sweep: "),
+            (
+                &["--sweep", "4,6,6", "--batch", "1,8"],
+                "error: --sweep is for one batch, not for 1,8; choose one",
+            ),
             (&["--sweep", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
             (
                 &["set.yaml", "--sweep", "4,6,6"],
