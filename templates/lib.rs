@@ -76,13 +76,15 @@ templates![
     "kernel/tvm.cu",
     "kernel/wgmma.cu",
     "kernel/wgmma/convert_input.cu",
-    "kernel/wgmma/copy_input.cu",
+    "kernel/wgmma/copy_cells.cu",
     "kernel/wgmma/input_items.cu",
     "kernel/wgmma/input_pixel.cu",
+    "kernel/wgmma/output_of_cell.cu",
     "kernel/wgmma/store_nchw.cu",
     "kernel/wgmma/store_nhwc.cu",
     "kernel/wgmma/staged_origin.cu",
     "kernel/wgmma/tile_origin.cu",
+    "kernel/wgmma_nhwc.cu",
     "kernel/convert_nhwc.cu",
     "kernel/global_pool_nhwc.cu",
     "kernel/pool_nhwc.cu",
@@ -142,4 +144,6 @@ pub mod device {
     pub const PIPELINE: &str = include_str!("device/pipeline.cuh");
     /// Matrix products of a warpgroup.
     pub const WGMMA: &str = include_str!("device/wgmma.cuh");
+    /// The same with both operands in shared memory.
+    pub const WGMMA_SHARED: &str = include_str!("device/wgmma_shared.cuh");
 }

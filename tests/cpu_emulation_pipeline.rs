@@ -57,6 +57,22 @@ const PLANTED_COPIES: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Variants of `products_of_copies`.
+const PLANTED_ROWS: [(&str, &str, &str); 4] = [
+    ("no_fence_between_proxies", "tdc_fence_async_proxy();", ""),
+    (
+        "fence_before_the_copies",
+        "tdc_wait_phase(full, 0);\n    tdc_fence_async_proxy();",
+        "tdc_fence_async_proxy();\n    tdc_wait_phase(full, 0);",
+    ),
+    ("rows_without_swizzle", "tdc_swizzled<ROW_RUNS>(run)", "run"),
+    (
+        "rows_of_another_length",
+        "tdc_wgmma_shared<N, ROW_RUNS>",
+        "tdc_wgmma_shared<N, 4>",
+    ),
+];
+
 /// The text of a kernel of `PIPELINE`.
 fn kernel_text(name: &str) -> &'static str {
     let start = PIPELINE.find(&format!("extern \"C\" __global__ void {name}("));
@@ -75,6 +91,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
             "pack_columns",
             "ring_products",
             "ring_copies",
+            "products_of_copies",
             "two_warps_meet",
             "named_barrier_of_too_many",
             "phase_without_arrivals",
@@ -88,7 +105,8 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
         .map(|planted| ("ring_products", planted))
         .into_iter();
     let copies = PLANTED_COPIES.map(|planted| ("ring_copies", planted));
-    for (kernel, (name, text, replacement)) in planted.chain(copies) {
+    let rows = PLANTED_ROWS.map(|planted| ("products_of_copies", planted));
+    for (kernel, (name, text, replacement)) in planted.chain(copies).chain(rows) {
         let source = format!("{}{}", &PIPELINE[..start], kernel_text(kernel));
         assert_eq!(source.matches(text).count(), 1, "{text}");
         let source = source.replace(text, replacement).replace(kernel, name);
@@ -98,6 +116,8 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
 });
 
 const STEPS: usize = 6;
+/// Dynamic shared memory of all kernels.
+const SHARED_BYTES: u32 = 67 * 128 + 1024 + 16;
 const N: usize = 32;
 
 fn launch(kernel: &str, threads: u32, pointers: &mut [*mut f32]) -> Result<(), CpuError> {
@@ -106,7 +126,16 @@ fn launch(kernel: &str, threads: u32, pointers: &mut [*mut f32]) -> Result<(), C
         .map(|pointer| std::ptr::from_mut(pointer).cast())
         .collect();
     // SAFETY: the kernels have pointer parameters only, and access no more than the tests allocate.
-    unsafe { MODULE.launch(kernel, [1; 3], [threads, 1, 1], [1; 3], 2304, &mut args) }
+    unsafe {
+        MODULE.launch(
+            kernel,
+            [1; 3],
+            [threads, 1, 1],
+            [1; 3],
+            SHARED_BYTES,
+            &mut args,
+        )
+    }
 }
 
 /// The products of a variant of `ring_products`.
@@ -165,6 +194,58 @@ fn a_read_of_copies_that_have_not_arrived_is_found() {
     for (kernel, _, _) in PLANTED_COPIES {
         if let Ok([sums, expected]) = copied_sums(kernel) {
             assert_ne!(sums, expected, "{kernel}");
+        }
+    }
+}
+
+/// The products of a variant of `products_of_copies`, and the right ones: 64 rows from the third on of an image of 67, its columns 32 to 47.
+fn row_products(kernel: &str) -> Result<[Vec<f32>; 2], CpuError> {
+    let value = |row: usize, k: usize| ((5 * row + 3 * k) % 11) as i32 - 5;
+    let pair = |row: usize, k: usize| {
+        let [low, high] = [k, k + 1].map(|k| u32::from(f16_bits(value(row, k))));
+        f32::from_bits(high << 16 | low)
+    };
+    let pairs = (0..67).flat_map(|row| (0..64).step_by(2).map(move |k| (row, k)));
+    let mut image: Vec<f32> = pairs.map(|(row, k)| pair(row, k)).collect();
+    let mut packed = vec![0.0f32; STEPS * 2 * N * 4];
+    launch("pack_columns", 64, &mut [packed.as_mut_ptr()]).unwrap();
+    let mut sums = vec![f32::NAN; 64 * N];
+    let pointers = &mut [image.as_mut_ptr(), packed.as_mut_ptr(), sums.as_mut_ptr()];
+    launch(kernel, 160, pointers)?;
+    let b = |k: usize, column: usize| ((3 * k + 5 * column) % 7) as i32 - 3;
+    let at = |i: usize| {
+        let terms = (0..16).map(|k| value(i / N + 3, 32 + k) * b(k, i % N));
+        terms.sum::<i32>() as f32
+    };
+    Ok([sums, (0..64 * N).map(at).collect()])
+}
+
+/// The fp16 number of a small integer.
+fn f16_bits(value: i32) -> u16 {
+    if value == 0 {
+        return 0;
+    }
+    let magnitude = value.unsigned_abs();
+    let exponent = magnitude.ilog2();
+    let fraction = (magnitude << (10 - exponent)) & 0x3ff;
+    (u32::from(value < 0) << 15 | (exponent + 15) << 10 | fraction) as u16
+}
+
+#[test]
+fn products_read_rows_that_were_copied() {
+    let [sums, expected] = row_products("products_of_copies").unwrap();
+    assert_eq!(sums, expected);
+}
+
+#[test]
+fn a_missing_proxy_fence_and_other_layouts_are_found() {
+    for (kernel, _, _) in PLANTED_ROWS {
+        match row_products(kernel) {
+            Ok([sums, expected]) => assert_ne!(sums, expected, "{kernel}"),
+            Err(error) => assert!(
+                error.to_string().contains("tdc_fence_async_proxy"),
+                "{error}"
+            ),
         }
     }
 }

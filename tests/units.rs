@@ -244,23 +244,35 @@ fn wgmma_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// The same with input, output or both in fp16 NHWC.
+/// The same with outputs in fp16 NHWC.
 fn wgmma_fp16_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("wgmma", 11, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
         let shape = &mut conv.shape;
         shape.groups = 1;
         shape.batch = pick(&[1, 2, 3, 5]);
-        shape.c = pick(&[16, 32, 48, 80]);
+        shape.c = pick(&[16, 32, 51, 80]);
         shape.n = pick(&[8, 24, 32, 72, 136]);
         (shape.h, shape.w) = (pick(&[5, 7, 9, 14]), pick(&[7, 8, 13, 17]));
-        conv.precision = Precision::Fp16;
+        (conv.precision, conv.output) = (Precision::Fp16, Format::FP16_NHWC);
+    })
+}
+
+/// Inputs in fp16 NHWC, outputs in either format: images of a pixel or more, in tiles that begin and end anywhere.
+fn wgmma_nhwc_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_nhwc", 16, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.c = pick(&[16, 32, 48, 80, 128]);
+        shape.n = pick(&[8, 24, 32, 72, 136]);
+        (shape.h, shape.w) = (pick(&[1, 5, 7, 9, 14]), pick(&[1, 7, 8, 13, 17]));
         let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
-        let formats = [[fp16, fp16], [fp16, fp32], [fp32, fp16]];
-        [conv.input, conv.output] = formats[pick(&[0, 0, 1, 2]) as usize];
-        if conv.input == fp16 {
-            conv.prologue = None;
-        }
+        conv.precision = Precision::Fp16;
+        conv.input = fp16;
+        conv.output = [fp16, fp16, fp32][random.below(3) as usize];
+        conv.prologue = None;
     })
 }
 
@@ -1341,7 +1353,8 @@ mod random {
         steps_of_few_channels_are_right: few_channel_units, 4 of 30;
         groups_on_tensor_cores_are_right: grouped_units, 6 of 40;
         wgmma_is_right: wgmma_units, 6 of 60;
-        wgmma_is_right_with_fp16_activations: wgmma_fp16_units, 8 of 80;
+        wgmma_is_right_with_fp16_outputs: wgmma_fp16_units, 6 of 60;
+        wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
@@ -1608,6 +1621,7 @@ fn every_scheme_is_right_on_a_gpu() {
         grouped_units(200),
         wgmma_units(300),
         wgmma_fp16_units(300),
+        wgmma_nhwc_units(300),
         nhwc_output_units(300),
         fp16_units(),
         winograd_units(300),

@@ -62,6 +62,7 @@ const MAX_GRID: u32 = 65535;
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
     &wgmma::Wgmma,
+    &wgmma::WgmmaNhwc,
     &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,

@@ -92,6 +92,42 @@ extern "C" __global__ void ring_copies(const float* from, float* out) {
     out[lane] = sum;
 }
 
+// Products whose rows threads have copied to shared memory, swizzled in rows of 64 columns. A row of a is a row of the
+// image: the filter tap `tap` reads the rows from `tap` on.
+extern "C" __global__ void products_of_copies(const float* image, const float* packed, float* d) {
+    TDC_SWIZZLED_SHARED(float, shared);
+    constexpr int ROWS = 67, ROW_RUNS = 8;
+    float* const columns = shared + 4 * ROWS * ROW_RUNS;
+    float* const full = columns + STEP_FLOATS;
+    if (threadIdx.x == 0) {
+        tdc_init_phases(full, 32);
+        tdc_init_phases(full + 2, 1);
+    }
+    __syncthreads();
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    if (warp == 4) {
+        for (int run = lane; run < ROWS * ROW_RUNS; run += 32) {
+            tdc_copy_async16(shared + 4 * tdc_swizzled<ROW_RUNS>(run), image + 4 * run);
+        }
+        tdc_arrive_when_copied(full);
+        tdc_wait_copies<0>();
+        tdc_copy_and_arrive(columns, packed, STEP_FLOATS, full + 2);
+        return;
+    }
+    tdc_wait_phase(full, 0);
+    tdc_fence_async_proxy();
+    tdc_wait_phase(full + 2, 0);
+    float sum[N / 2];
+    tdc_wgmma_fence();
+    tdc_wgmma_shared<N, ROW_RUNS>(sum, shared, 3 * ROW_RUNS + 4, columns, N, false);
+    tdc_wgmma_commit();
+    tdc_wgmma_wait<0>();
+    for (int i = 0; i < N / 2; ++i) {
+        const int row = 16 * warp + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        d[row * N + column] = sum[i];
+    }
+}
+
 // The first two warps exchange values at a barrier of their own, while the third one never arrives anywhere.
 extern "C" __global__ void two_warps_meet(float* out) {
     TDC_DYNAMIC_SHARED(float, shared);

@@ -4,17 +4,19 @@
 #   ./build.sh FOLDER...
 set -euo pipefail
 
-# wgmma needs the architecture's own features.
-arch=native
-if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then arch=sm_90a; fi
+# wgmma needs the architecture's own features; -arch=sm_90a would also compile for compute_90.
+arch=-arch=native
+if [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
+    arch=-gencode=arch=compute_90a,code=sm_90a
+fi
 export arch
 
 compile() {  # compile FOLDER SOURCE
-    nvcc -std=c++17 -O3 -arch=$arch -Werror all-warnings -Xcompiler -Wall,-Wextra \
+    nvcc -std=c++17 -O3 $arch -Werror all-warnings -Xcompiler -Wall,-Wextra \
         -I"$1/include" -I"$1/src" -c "$2" -o "$1/objects/$(basename "$2").o"
 }
 link() {  # link FOLDER
-    nvcc -arch=$arch "$1"/objects/*.o -o "$1/app"
+    nvcc $arch "$1"/objects/*.o -o "$1/app"
 }
 export -f compile link
 

@@ -205,8 +205,6 @@ constants! {
         staged_value = 2.2,
         /// A cache line of the input.
         cache_line = 1.2,
-        /// Copying 16 bytes of an fp16 input.
-        copied_item = 0.3,
         /// Bytes per clock that an SM reads from L2.
         l2_bytes_per_clock = 32.0,
         /// Until the input of a chunk has arrived.
@@ -223,6 +221,34 @@ constants! {
         stored_sector_nhwc = 1.5,
         /// A block.
         start = 900.0,
+    }
+}
+
+constants! {
+    /// `wgmma_nhwc`; clocks of an SM.
+    WgmmaNhwcConstants {
+        /// Factor on the time of products at the peak rate of the tensor cores.
+        product = 1.1,
+        /// A stage of weights: waits.
+        stage = 20.0,
+        /// A chunk of the input: waits.
+        chunk = 60.0,
+        /// Factor on the time in which shared memory delivers the operands.
+        shared_memory = 1.1,
+        /// Copying 16 bytes.
+        copied_item = 0.3,
+        /// Bytes per clock that an SM reads from L2.
+        l2_bytes_per_clock = 32.0,
+        /// Until a copy has arrived.
+        load_latency = 1200.0,
+        /// A tile, without its chunks and outputs.
+        tile = 600.0,
+        /// Eight outputs, which are stored, or read of a residual, in NHWC.
+        stored_run = 1.2,
+        /// The same in NCHW.
+        stored_run_nchw = 2.0,
+        /// A block.
+        start = 1200.0,
     }
 }
 
@@ -355,6 +381,8 @@ groups! {
     wgmma: WgmmaConstants,
     /// `wgmma` with products in fp16 or bf16.
     wgmma_half: WgmmaConstants,
+    /// `wgmma_nhwc`.
+    wgmma_nhwc: WgmmaNhwcConstants,
     /// `winograd`.
     winograd: WinogradConstants,
     /// `input_stationary`.

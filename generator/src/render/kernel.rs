@@ -97,6 +97,7 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::AccumulatorOperands => device::ACCUMULATOR_OPERANDS,
         DevicePart::Pipeline => device::PIPELINE,
         DevicePart::Wgmma => device::WGMMA,
+        DevicePart::WgmmaShared => device::WGMMA_SHARED,
     }
 }
 

@@ -10,14 +10,14 @@
 //! to registers, because the positions of pixels are irregular, and the weights straight from shared memory. mbarriers tell when a buffer is
 //! full or empty, so copies, conversion and products of different chunks, and of different tiles of a block, overlap.
 //!
-//! An input in fp16 NHWC already is what the planes have: it is copied asynchronously, 16 bytes at a time, and nothing is converted. An
-//! output in fp16 NHWC is stored 16 bytes at a time.
+//! An output in fp16 NHWC is stored 16 bytes at a time. Inputs in fp16 NHWC have a scheme of their own: [`nhwc`].
 //!
 //! Tensor cores truncate sums instead of rounding. With a scaled input, partial sums of at most
 //! [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) K steps are therefore added in fp32.
 
 mod geometry;
 mod kernel;
+mod nhwc;
 mod tile_space;
 mod work;
 
@@ -30,6 +30,7 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::WgmmaGeometry;
 use kernel::{kernel, layout};
+pub use nhwc::WgmmaNhwc;
 use tile_space::{Stages, tiles};
 
 /// See the [module](self).
@@ -61,8 +62,7 @@ tile_numbers! {
         stages: "s",
         /// Warpgroups of producers: a warp that copies weights, and warps that load and convert the input.
         producers: "pg",
-        /// Chunks of the input that a producer holds in registers: with 2 the next one is loaded while one is converted. If the input is
-        /// copied instead, half the number of its buffers in shared memory.
+        /// Chunks of the input that a producer holds in registers: with 2 the next one is loaded while one is converted.
         load_stages: "ls",
         /// Tiles that a block computes one after the other.
         block_tiles: "bt",
@@ -83,17 +83,14 @@ impl Scheme for Wgmma {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on; the only scheme that reads fp16 activations",
+                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on",
             )
         }
     }
 
     fn is_default_for(&self, problem: &Problem) -> bool {
-        let is_default = |conv: &ConvProblem| {
-            // No other scheme reads fp16 activations.
-            let is_fp16 = reads_fp16(conv) || conv.writes_fp16_nhwc();
-            is_fp16 || conv.shape.batch >= DEFAULT_BATCH
-        };
+        let is_default =
+            |conv: &ConvProblem| conv.writes_fp16_nhwc() || conv.shape.batch >= DEFAULT_BATCH;
         problem.conv().is_some_and(is_default)
     }
 
@@ -139,7 +136,7 @@ impl Scheme for Wgmma {
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes = WgmmaGeometry::of_supported(problem, tile, gpu);
-        let layout = layout(problem, &sizes);
+        let layout = layout(problem, sizes.tile.tn, sizes.tile.chunk_groups);
         let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
@@ -147,22 +144,20 @@ impl Scheme for Wgmma {
 
 /// Whether the scheme can compute a problem with the formats and the precision that it requires.
 fn supports_problem(problem: &ConvProblem) -> bool {
-    let shape = &problem.shape;
-    let is_known = |format| [Format::default(), Format::FP16_NHWC].contains(&format);
-    let is_fp16 = problem.precision == Precision::Fp16;
-    let reads = !reads_fp16(problem)
-        || is_fp16 && shape.c.is_multiple_of(MMA_K) && problem.prologue.is_none();
-    let writes = !problem.writes_fp16_nhwc() || is_fp16 && Format::fits_fp16_nhwc(shape.n);
-    is_known(problem.input)
-        && is_known(problem.output)
-        && reads
-        && writes
-        && supports_tiling(problem)
-        && shape.c >= MMA_K
-        && supports_mma(problem, shape.c, shape.r * shape.s)
+    problem.input == Format::default() && writes_supported_format(problem) && multiplies(problem)
 }
 
-/// Whether the input is fp16 NHWC.
-fn reads_fp16(problem: &ConvProblem) -> bool {
-    problem.input == Format::FP16_NHWC
+/// Whether the output's format is one that epilogues store.
+fn writes_supported_format(problem: &ConvProblem) -> bool {
+    let is_known = [Format::default(), Format::FP16_NHWC].contains(&problem.output);
+    let is_fp16 = problem.precision == Precision::Fp16 && Format::fits_fp16_nhwc(problem.shape.n);
+    is_known && (!problem.writes_fp16_nhwc() || is_fp16)
+}
+
+/// Whether the convolution is a product that tensor cores compute.
+fn multiplies(problem: &ConvProblem) -> bool {
+    let shape = &problem.shape;
+    supports_tiling(problem)
+        && shape.c >= MMA_K
+        && supports_mma(problem, shape.c, shape.r * shape.s)
 }

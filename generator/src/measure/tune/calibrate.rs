@@ -79,6 +79,7 @@ pub const GROUPS: &[Group] = &[
         products: Some(&[Products::Half]),
         ..Group::of_schemes("wgmma_half", &["wgmma"])
     },
+    Group::of_schemes("wgmma_nhwc", &["wgmma_nhwc"]),
     Group::of_schemes("winograd", &["winograd"]),
     Group::of_schemes("input_stationary", &["input_stationary"]),
     Group::of_schemes(

@@ -1,6 +1,6 @@
 //! The sizes that follow from a tile.
 
-use super::{WARPGROUP, WGMMA_M, WgmmaTile, reads_fp16};
+use super::{WARPGROUP, WGMMA_M, WgmmaTile};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use crate::ir::{ConvProblem, Precision};
 use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, split_terms, step_weights_of};
@@ -9,6 +9,9 @@ use crate::scheme::{MAX_GRID, Tile};
 
 /// Channels of a plane of the staged input: 16 bytes of 16-bit numbers.
 pub(super) const PLANE_CHANNELS: u32 = 8;
+
+/// Buffers of the staged input.
+pub(super) const INPUT_STAGES: u32 = 2;
 
 /// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 54;
@@ -48,12 +51,7 @@ pub(super) struct WgmmaGeometry {
     pub(super) row_len: u32,
     /// Items of a loader thread: pixels in planes of eight channels.
     pub(super) items: u32,
-    /// Buffers of the staged input, and the distance of its planes in pixels.
-    pub(super) input_stages: u32,
-    pub(super) plane_pitch: u32,
-    /// Output channels that are exchanged at a time, and the distance of channels (NCHW) or pixels (NHWC) meanwhile, in words.
-    pub(super) exchange_channels: u32,
-    pub(super) exchange_pitch: u32,
+    pub(super) exchange: Exchange,
     /// Tiles of the output, of all images, and of one row of tiles.
     pub(super) tiles: u32,
     pub(super) tiles_w: u32,
@@ -65,6 +63,35 @@ pub(super) struct WgmmaGeometry {
     pub(super) split_terms: u32,
     pub(super) registers: Registers,
     pub(super) memory: SharedMemory,
+}
+
+/// How outputs pass through shared memory to the lanes that store them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exchange {
+    /// Output channels that are exchanged at a time.
+    pub(super) channels: u32,
+    /// Distance of channels (NCHW) or pixels (NHWC) meanwhile, in words.
+    pub(super) pitch: u32,
+    /// Words of a warpgroup.
+    pub(super) words: u32,
+}
+
+impl Exchange {
+    /// For a tile of `tn` output channels.
+    pub(super) fn new(problem: &ConvProblem, tn: u32) -> Self {
+        let (channels, pitch, exchanged) = match problem.writes_fp16_nhwc() {
+            true => {
+                let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
+                (channels, channels / 2 + PIXEL_GAP, WGMMA_M)
+            }
+            false => (EXCHANGE_CHANNELS, CHANNEL_PITCH, EXCHANGE_CHANNELS),
+        };
+        Self {
+            channels,
+            pitch,
+            words: exchanged * pitch,
+        }
+    }
 }
 
 /// Registers of the threads of a block.
@@ -81,7 +108,7 @@ pub(super) struct Registers {
 impl Registers {
     /// For `consumers` warpgroups whose threads need `consumer` registers, and `producers` that need `loader`; `None` if a block has too
     /// few.
-    fn new(
+    pub(super) fn new(
         [consumers, producers]: [u32; 2],
         consumer: u32,
         loader: u32,
@@ -175,28 +202,16 @@ impl WgmmaGeometry {
         let split_terms = split_terms(problem.precision);
         let accumulators = tn / 2 * if scales_input(problem) { 2 } else { 1 };
         let plane = rows * row_len;
-        // Copies of a pixel's channels go to different banks if the distance is odd.
-        let (held, input_stages, plane_pitch) = match reads_fp16(problem) {
-            true => (0, 2 * load_stages, plane | 1),
-            false => (PLANE_CHANNELS * load_stages, 2, plane),
-        };
-        let loaded = items * (held + ITEM_REGISTERS);
+        let loaded = items * (PLANE_CHANNELS * load_stages + ITEM_REGISTERS);
         // Four words of a pixel in a plane.
-        let input = 4 * input_stages * planes * plane_pitch * split_terms;
-        let (exchange_channels, exchange_pitch, exchanged) = match problem.writes_fp16_nhwc() {
-            true => {
-                let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
-                (channels, channels / 2 + PIXEL_GAP, WGMMA_M)
-            }
-            false => (EXCHANGE_CHANNELS, CHANNEL_PITCH, EXCHANGE_CHANNELS),
-        };
+        let input = 4 * INPUT_STAGES * planes * plane * split_terms;
+        let exchange = Exchange::new(problem, tn);
         let memory = SharedMemory::new(Buffers {
             weights: stages * stage_steps * step_weights_of(tn, split_terms),
             input,
-            exchange: warpgroups * exchanged * exchange_pitch,
+            exchange: warpgroups * exchange.words,
             tn,
             stages,
-            input_stages,
             loader_warps,
         });
         let tiles_w = shape.out_w().div_ceil(tw);
@@ -223,10 +238,7 @@ impl WgmmaGeometry {
             rows,
             row_len,
             items,
-            input_stages,
-            plane_pitch,
-            exchange_channels,
-            exchange_pitch,
+            exchange,
             tiles,
             tiles_w,
             tile_step,
@@ -278,23 +290,17 @@ struct Buffers {
     exchange: u32,
     /// Output channels of a block.
     tn: u32,
-    /// Stages of the weights, and of the input.
+    /// Stages of the weights.
     stages: u32,
-    input_stages: u32,
     loader_warps: u32,
 }
 
 impl SharedMemory {
     fn new(buffers: Buffers) -> Self {
-        let Buffers {
-            tn,
-            stages,
-            input_stages,
-            ..
-        } = buffers;
+        let Buffers { tn, stages, .. } = buffers;
         let input_at = buffers.weights;
         let input_scales_at = input_at + buffers.input;
-        let warp_max_at = input_scales_at + input_stages;
+        let warp_max_at = input_scales_at + INPUT_STAGES;
         // Aligned to 16 bytes.
         let exchange_at = (warp_max_at + 2 * buffers.loader_warps).next_multiple_of(4);
         let epilogue_at = exchange_at + buffers.exchange;
@@ -307,7 +313,7 @@ impl SharedMemory {
             epilogue_at,
             barriers_at,
             // Two barriers of 8 bytes for each buffer.
-            floats: (barriers_at + 4 * (stages + input_stages)).next_multiple_of(4),
+            floats: (barriers_at + 4 * (stages + INPUT_STAGES)).next_multiple_of(4),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The kernel: its weight layout, and the context of its template.
 
-use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input};
-use super::{WGMMA_M, reads_fp16};
+use super::WGMMA_M;
+use super::geometry::{
+    INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
+};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::tensor_core::MMA_K;
+use crate::scheme::tensor_core::{MMA_K, split_terms};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -55,8 +57,7 @@ struct WgmmaContext {
     exchange_pitch: u32,
     epilogue_at: u32,
     barriers_at: u32,
-    /// Input, or output and residual, are fp16 NHWC.
-    reads_fp16: bool,
+    /// Output and residual are fp16 NHWC.
     writes_fp16: bool,
     hi_lo: bool,
     bf16: bool,
@@ -96,10 +97,9 @@ struct SumContext {
 struct InputContext {
     input_stages: u32,
     load_stages: u32,
-    /// Planes of eight channels of a chunk; pixels of a plane and of its rows, and from one plane to the next.
+    /// Planes of eight channels of a chunk; pixels of a plane and of its rows.
     planes: u32,
     plane: u32,
-    plane_pitch: u32,
     row_len: u32,
     /// Items of a loader thread: pixels in planes of eight channels.
     items: u32,
@@ -118,16 +118,20 @@ struct InputContext {
 
 /// `[O/TN][I/chunk][chunk/16][R][S]` of K steps, each `[2][TN][8]` of the tile's output channels with runs of eight input channels, in
 /// 16-bit numbers. The weights of a stage are contiguous.
-pub(super) fn layout(problem: &ConvProblem, sizes: &WgmmaGeometry) -> WeightLayout {
+///
+/// For tiles of `tn` output channels and chunks of `chunk_groups` groups of channels.
+pub(super) fn layout(problem: &ConvProblem, tn: u32, chunk_groups: u32) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let tn = sizes.tile.tn;
-    let chunk_groups = sizes.tile.chunk_groups;
     WeightLayout {
         source: shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(tn), tn),
-            dim(Axis::I, sizes.chunks, chunk_groups * MMA_K),
+            dim(
+                Axis::I,
+                shape.c.div_ceil(MMA_K) / chunk_groups,
+                chunk_groups * MMA_K,
+            ),
             dim(Axis::I, chunk_groups, MMA_K),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
@@ -141,7 +145,7 @@ pub(super) fn layout(problem: &ConvProblem, sizes: &WgmmaGeometry) -> WeightLayo
             Precision::Bf16 => Transform::Bf16,
             _ => Transform::Fp16 {
                 run: tn * MMA_K,
-                terms: sizes.split_terms,
+                terms: split_terms(problem.precision),
             },
         },
         prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
@@ -246,11 +250,10 @@ impl WgmmaContext {
                 stage_weights: sizes.stage_steps * sizes.step_weights,
             },
             input: InputContext {
-                input_stages: sizes.input_stages,
+                input_stages: INPUT_STAGES,
                 load_stages: tile.load_stages,
                 planes,
                 plane: sizes.plane(),
-                plane_pitch: sizes.plane_pitch,
                 row_len: sizes.row_len,
                 items: sizes.items,
                 checks_items: sizes.items * 32 * sizes.loader_warps() != planes * sizes.plane(),
@@ -269,15 +272,14 @@ impl WgmmaContext {
             input_scales_at: sizes.memory.input_scales_at,
             warp_max_at: sizes.memory.warp_max_at,
             exchange_at: sizes.memory.exchange_at,
-            exchange_channels: sizes.exchange_channels,
-            exchange_pitch: sizes.exchange_pitch,
+            exchange_channels: sizes.exchange.channels,
+            exchange_pitch: sizes.exchange.pitch,
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
-            reads_fp16: reads_fp16(problem),
             writes_fp16: problem.writes_fp16_nhwc(),
             hi_lo: sizes.split_terms == 2,
             bf16,
-            split_terms: sizes.split_terms,
+            split_terms: split_terms(problem.precision),
             to_pair: if bf16 {
                 "tdc_to_bf16x2"
             } else {

@@ -1,7 +1,7 @@
 //! The work of a launch, from which the cost model predicts its time.
 
-use super::geometry::{PLANE_CHANNELS, WgmmaGeometry, scales_input};
-use super::{WGMMA_M, reads_fp16};
+use super::WGMMA_M;
+use super::geometry::{INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, scales_input};
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
@@ -9,7 +9,7 @@ use crate::scheme::tensor_core::{MMA_K, products};
 use crate::scheme::tiling::InputTraffic;
 
 /// Bytes that an SM reads from shared memory in a clock.
-const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
+pub(super) const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
 
 /// What a chunk of the input costs.
 struct InputClocks {
@@ -85,10 +85,7 @@ impl WgmmaGeometry {
         let weights = f64::from(4 * self.steps * self.step_weights);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
         let tensor_cores = model.product * mma * warpgroups;
-        let input = match reads_fp16(problem) {
-            true => self.copied_input(problem, gpu),
-            false => self.converted_input(problem, gpu),
-        };
+        let input = self.converted_input(problem, gpu);
         let bytes = (input.bytes + weights) / model.l2_bytes_per_clock;
         let shared = tensor_cores.max(operands).max(input.issue).max(bytes) * resident;
         let chunk = shared.max(consumer).max(input.wait);
@@ -101,7 +98,7 @@ impl WgmmaGeometry {
         let epilogue = model.tile + sectors * stored_sector * resident;
         // The first chunks of a tile are loaded while the last ones of the tile before are computed.
         let chunks = f64::from(self.chunks);
-        let hidden = f64::from(self.input_stages).min(chunks) / chunks;
+        let hidden = f64::from(INPUT_STAGES).min(chunks) / chunks;
         let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
         let planes = f64::from(channels / PLANE_CHANNELS);
         model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
@@ -125,18 +122,6 @@ impl WgmmaGeometry {
                 1 => model.load_latency + converting,
                 _ => model.load_latency.max(converting),
             },
-        }
-    }
-
-    /// A chunk of the input that is copied, 16 bytes at a time.
-    fn copied_input(&self, problem: &ConvProblem, gpu: &Gpu) -> InputClocks {
-        let model = gpu.cost_model().wgmma(products(problem.precision));
-        let copies = f64::from(self.items * 32 * self.loader_warps());
-        let in_flight = f64::from(self.input_stages - 1);
-        InputClocks {
-            issue: copies * model.copied_item,
-            bytes: 16.0 * copies,
-            wait: (model.load_latency + model.chunk) / in_flight,
         }
     }
 }

@@ -10,7 +10,9 @@
 namespace tdc_cpu {
 
 // The operands of one lane: 4 registers of d (16x8), 4 of a (16xK), 2 of b (Kx8). Or b is in shared memory, with
-// two runs of eight 16-bit numbers for each column, `pitch` columns apart, and d has `columns` / 2 registers.
+// two runs of eight 16-bit numbers for each column, `pitch` columns apart, and d has `columns` / 2 registers; then
+// a may point to shared memory as well: to runs of eight 16-bit numbers, swizzled in 128 bytes, of which `a_at` is the
+// first of the warp's rows, which are `row_runs` apart.
 struct Product {
     MatrixKind kind;
     float* d;
@@ -18,6 +20,8 @@ struct Product {
     const unsigned* b;
     int columns = 8;
     int pitch = 0;
+    int row_runs = 0;
+    int a_at = 0;
 };
 
 inline float float_of_bits(unsigned bits) {
@@ -67,7 +71,9 @@ inline void multiply(const Product (&lanes)[32]) {
     for (int lane = 0; lane < 32; ++lane) {
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < 4; ++i) {
-            unpack(kind, lanes[lane].a[i], values);
+            const int row_runs = lanes[lane].row_runs, run = lanes[lane].a_at + (g + i % 2 * 8) * row_runs + i / 2;
+            const int word = row_runs == 0 ? i : 4 * (run ^ (run >> 3 & (row_runs - 1))) + t;
+            unpack(kind, lanes[lane].a[word], values);
             for (int j = 0; j < width; ++j) {
                 a[g + i % 2 * 8][(t + i / 2 * 4) * width + j] = values[j];
             }

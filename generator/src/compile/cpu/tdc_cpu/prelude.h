@@ -184,3 +184,18 @@ void tdc_wgmma(float (&d)[N / 2], const unsigned (&a)[4], const float* b, int pi
     constexpr tdc_cpu::MatrixKind kind = BF16 ? tdc_cpu::MatrixKind::bf16 : tdc_cpu::MatrixKind::f16;
     tdc_cpu::multiply_async(kind, d, a, b, N, pitch, accumulates, line);
 }
+
+// Rows of a in shared memory that threads have copied are read after a fence.
+#define TDC_WGMMA_SHARED
+#define TDC_SWIZZLED_SHARED TDC_DYNAMIC_SHARED
+template <int ROW_RUNS>
+int tdc_swizzled(int run) {
+    return run ^ (run >> 3 & (ROW_RUNS - 1));
+}
+inline void tdc_fence_async_proxy() { tdc_cpu::fence_async_proxy(); }
+template <int N, int ROW_RUNS>
+void tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates,
+                      int line = __builtin_LINE()) {
+    const int row = static_cast<int>(threadIdx.x / 32 % 4 * 16);
+    tdc_cpu::multiply_shared_async(d, shared, at + row * ROW_RUNS, ROW_RUNS, b, N, pitch, accumulates, line);
+}

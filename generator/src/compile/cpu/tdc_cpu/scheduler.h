@@ -183,6 +183,7 @@ struct PhaseBarrier {
     unsigned complete;  // phases
     unsigned late;      // arrivals that follow when the copies are complete
     std::vector<PendingCopy> copies;
+    bool has_thread_copies;  // not only bulk copies
 };
 
 // A barrier of some warps of the block.
@@ -215,6 +216,8 @@ struct Thread {
     std::vector<PendingProduct> products;
     // Groups of products that are complete.
     unsigned product_groups;
+    // Whether it has waited for copies of threads that its products cannot see yet.
+    bool needs_proxy_fence;
     // The barrier of a pipeline at which it waits.
     const void* awaited;
     // Source line of the call in which it waits.
@@ -428,7 +431,7 @@ public:
         for (const PhaseBarrier& known : block_->phases) {
             if (known.barrier == barrier) fail("line %d: an mbarrier is initialised twice", line);
         }
-        block_->phases.push_back({barrier, arrivals, 0, 0, 0, {}});
+        block_->phases.push_back({barrier, arrivals, 0, 0, 0, {}, false});
     }
 
     void arrive(const void* barrier, int line) {
@@ -457,6 +460,7 @@ public:
                 finish_phase(phases);
             }
             if (phase < phases.complete) {
+                self.needs_proxy_fence = self.needs_proxy_fence || phases.has_thread_copies;
                 return;
             }
             self.awaited = barrier;
@@ -491,6 +495,7 @@ public:
         }
         phases.copies.insert(phases.copies.end(), self.copies.begin(), self.copies.end());
         self.copies.clear();
+        phases.has_thread_copies = true;
         ++phases.late;
         wake(barrier);
     }
@@ -525,9 +530,22 @@ public:
             !is_shared(product.b, static_cast<size_t>(16) * (product.pitch + product.columns))) {
             fail("line %d: an operand is misaligned, or not in the block's shared memory", line);
         }
+        if (product.row_runs != 0) check_shared_rows(product, line);
         self.products.push_back({product, accumulates, self.product_groups, {}});
         hide_accumulators(self);
     }
+
+    void check_shared_rows(const Product& product, int line) {
+        const unsigned* const first = product.a + 4 * product.a_at;
+        if (product.a_at % 2 != 0 || !is_shared(first, static_cast<size_t>(256) * product.row_runs)) {
+            fail("line %d: rows of a product are misaligned, or not in the block's shared memory", line);
+        }
+        if (running_->needs_proxy_fence) {
+            fail("line %d: a product of rows that were copied, without tdc_fence_async_proxy() since", line);
+        }
+    }
+
+    void fence_async_proxy() { running_->needs_proxy_fence = false; }
 
     void commit_products() { ++running_->product_groups; }
 
@@ -697,6 +715,7 @@ private:
                 thread.copy_groups = 0;
                 thread.products.clear();
                 thread.product_groups = 0;
+                thread.needs_proxy_fence = false;
                 if (++index.x == shape.x) {
                     index.x = 0;
                     if (++index.y == shape.y) {
@@ -1205,6 +1224,15 @@ TDC_CPU_ENGINE void multiply_async(MatrixKind kind, float* d, const unsigned* a,
                                    bool accumulates, int line) {
     current_worker->multiply_async({kind, d, a, static_cast<const unsigned*>(b), columns, pitch}, accumulates, line);
 }
+
+TDC_CPU_ENGINE void multiply_shared_async(float* d, const void* shared, int at, int row_runs, const void* b,
+                                          int columns, int pitch, bool accumulates, int line) {
+    const auto* const words = static_cast<const unsigned*>(shared);
+    current_worker->multiply_async(
+        {MatrixKind::f16, d, words, static_cast<const unsigned*>(b), columns, pitch, row_runs, at}, accumulates, line);
+}
+
+TDC_CPU_ENGINE void fence_async_proxy() { current_worker->fence_async_proxy(); }
 
 TDC_CPU_ENGINE void commit_products() { current_worker->commit_products(); }
 

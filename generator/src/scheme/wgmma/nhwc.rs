@@ -1,0 +1,131 @@
+//! `wgmma_nhwc`: the same product for an input in fp16 NHWC, with both operands in shared memory.
+//!
+//! Nothing is converted: loader warps copy the input asynchronously, 16 bytes at a time, several chunks ahead. Products read it straight
+//! from shared memory, 64 consecutive rows at a time, so rows of the product are not the output's pixels but the [cells] of a grid that
+//! has zeros between rows and images. What a filter tap reads is then a fixed distance away, and a tile is a run of cells, wherever it
+//! begins and ends. The price is the cells without an output: one column and one row of 15 for a 14x14 image and a 3x3 filter.
+//!
+//! If the buffers hold all weights of a tile of output channels, a block copies them once for all of its tiles.
+
+mod cells;
+mod geometry;
+mod kernel;
+mod tile_space;
+mod work;
+
+use super::{multiplies, writes_supported_format};
+use crate::gpu::Gpu;
+use crate::ir::{ConvProblem, Format, Precision, Problem};
+use crate::scheme::convolution;
+use crate::scheme::info::SchemeInfo;
+use crate::scheme::tensor_core::MMA_K;
+use crate::scheme::tiling::fastest;
+use crate::scheme::wgmma::kernel::layout;
+use crate::scheme::{
+    Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers,
+};
+use geometry::NhwcGeometry;
+use kernel::kernel;
+use tile_space::tiles;
+
+/// See the [module](self).
+pub struct WgmmaNhwc;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct WgmmaNhwcTile {
+        /// Consumer warpgroups, with 64 cells of a tile each.
+        warpgroups: "wg",
+        /// Output channels of a block.
+        tn: "n",
+        /// Channel groups of one chunk (16 channels each). A group has a K step for each filter tap.
+        chunk_groups: "cg",
+        /// Pipeline stages (shared-memory buffers) of the packed weights.
+        stages: "s",
+        /// Pipeline stages of the input: chunks.
+        input_stages: "is",
+        /// Warpgroups of producers: a warp that copies weights, and warps that copy the input.
+        producers: "pg",
+        /// Tiles that a block computes one after the other.
+        block_tiles: "bt",
+    }
+}
+
+impl Scheme for WgmmaNhwc {
+    fn name(&self) -> &'static str {
+        "wgmma_nhwc"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            precisions: &[Precision::Fp16],
+            ..SchemeInfo::own(
+                "convolutions of one group whose input is in fp16 NHWC (`activations: fp16`), with a multiple of 16 input channels, on Hopper GPUs",
+            )
+        }
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        WgmmaNhwcTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let gpu = search.gpu();
+        for (_, tile) in fastest_few(tiles(problem, gpu)) {
+            let tile = tile.into();
+            let work = self.work(problem, &tile, gpu);
+            search.offer(tile, &work);
+        }
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        let supported = problem.conv().filter(|conv| supports_problem(conv));
+        supported.is_some_and(|conv| NhwcGeometry::from_tile(conv, tile, gpu).is_some())
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
+        let problem = convolution::expect_conv(problem);
+        UnitWork {
+            launches: vec![LaunchWork {
+                role: convolution::role(false),
+                work: NhwcGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
+            }],
+            zeroed_bytes: None,
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
+        let problem = convolution::expect_conv(problem);
+        let sizes = NhwcGeometry::of_supported(problem, tile, gpu);
+        let layout = layout(problem, sizes.tile.tn, sizes.tile.chunk_groups);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// The tiles with the least time: [`tiles`] has computed it as the search would.
+fn fastest_few(mut all: Vec<(f64, WgmmaNhwcTile)>) -> Vec<(f64, WgmmaNhwcTile)> {
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.truncate(8);
+    all
+}
+
+/// Whether the scheme can compute a problem.
+fn supports_problem(problem: &ConvProblem) -> bool {
+    problem.input == Format::FP16_NHWC
+        && problem.precision == Precision::Fp16
+        && problem.prologue.is_none()
+        && problem.shape.c.is_multiple_of(MMA_K)
+        && writes_supported_format(problem)
+        && multiplies(problem)
+}

@@ -1,0 +1,231 @@
+//! The sizes that follow from a tile.
+
+use super::WgmmaNhwcTile;
+use super::cells::Cells;
+use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
+use crate::ir::ConvProblem;
+use crate::scheme::tensor_core::{MMA_K, step_weights_of};
+use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
+use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
+use crate::scheme::{MAX_GRID, Tile};
+
+/// Maximum number of K steps of a chunk, which are unrolled, and of a stage of weights.
+const MAX_STEPS: u32 = 64;
+const MAX_STAGE_STEPS: u32 = 4;
+
+/// Maximum number of copies of a thread in a chunk, which are unrolled.
+const MAX_ITEMS: u32 = 64;
+
+/// Period of the swizzle, in runs of 16 bytes.
+const SWIZZLE_RUNS: u32 = 64;
+
+/// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond those for the addresses of its copies.
+const CONSUMER_REGISTERS: u32 = 56;
+const LOADER_REGISTERS: u32 = 56;
+
+/// A tile and the sizes that follow from it for a problem.
+pub(super) struct NhwcGeometry {
+    pub(super) tile: WgmmaNhwcTile,
+    pub(super) cells: Cells,
+    /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
+    pub(super) wgmma_n: u32,
+    /// Chunks of the sum, K steps of a chunk, and of a stage of weights.
+    pub(super) chunks: u32,
+    pub(super) steps: u32,
+    pub(super) stage_steps: u32,
+    /// First staged cell of each phase, and staged cells.
+    pub(super) phases_at: Vec<u32>,
+    pub(super) staged: u32,
+    /// Runs of eight channels of a cell in a row of shared memory: 2, 4 or 8. A chunk has one or several slabs of such rows.
+    pub(super) row_runs: u32,
+    /// Rows from one slab to the next.
+    pub(super) slab_rows: u32,
+    /// Copies of a loader thread in a chunk.
+    pub(super) items: u32,
+    pub(super) exchange: Exchange,
+    /// Tiles of all images, and the distance of the tiles of a block: blocks along the cells.
+    pub(super) tiles: u32,
+    pub(super) tile_step: u32,
+    /// Packed weights of a K step, in 32-bit words.
+    pub(super) step_weights: u32,
+    pub(super) registers: Registers,
+    pub(super) memory: SharedMemory,
+}
+
+/// Offsets in shared memory, in floats. The buffers of the weights come first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SharedMemory {
+    pub(super) input_at: u32,
+    /// Outputs that pass to the lanes that store them.
+    pub(super) exchange_at: u32,
+    /// Dequantisation scales and biases of the output channels.
+    pub(super) epilogue_at: u32,
+    pub(super) barriers_at: u32,
+    pub(super) floats: u32,
+}
+
+impl NhwcGeometry {
+    /// `None` if the tile is invalid, or does not fit the problem or the GPU.
+    pub(super) fn new(problem: &ConvProblem, tile: WgmmaNhwcTile, gpu: &Gpu) -> Option<Self> {
+        let WgmmaNhwcTile {
+            warpgroups,
+            tn,
+            chunk_groups,
+            stages,
+            input_stages,
+            producers,
+            block_tiles,
+        } = tile;
+        let limits = [
+            (warpgroups, 4),
+            (tn, 256),
+            (chunk_groups, 16),
+            (stages, 64),
+            (input_stages, 16),
+            (producers, 2),
+            (block_tiles, 1 << 16),
+        ];
+        if !limits
+            .into_iter()
+            .all(|(number, most)| (1..=most).contains(&number))
+        {
+            return None;
+        }
+        let shape = &problem.shape;
+        let wgmma_n = [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))?;
+        let groups = shape.c / MMA_K;
+        let steps = chunk_groups * shape.r * shape.s;
+        let runs = chunk_groups * MMA_K / PLANE_CHANNELS;
+        let loaders = 32 * (WARPGROUP * producers - 1);
+        // A thread copies the same run of several cells.
+        let is_divided = groups.is_multiple_of(chunk_groups) && loaders.is_multiple_of(runs);
+        if !is_divided || steps > MAX_STEPS {
+            return None;
+        }
+        let stage_steps = (1..=MAX_STAGE_STEPS)
+            .rev()
+            .find(|&count| steps.is_multiple_of(count))?;
+        let cells = Cells::new(shape);
+        let rows = WGMMA_M * warpgroups;
+        let mut staged = 0;
+        let phases_at = cells.phases.iter().map(|phase| {
+            let at = staged;
+            staged += rows + phase.span;
+            at
+        });
+        let phases_at = phases_at.collect();
+        let items = staged.div_ceil(loaders / runs);
+        let row_runs = [8, 4, 2]
+            .into_iter()
+            .find(|count| runs.is_multiple_of(*count))?;
+        let slab_rows = staged.next_multiple_of(SWIZZLE_RUNS / row_runs);
+        let exchange = Exchange::new(problem, tn);
+        let memory = SharedMemory::new(
+            stages * stage_steps * step_weights_of(tn, 1),
+            // Four words of a run.
+            4 * input_stages * runs * slab_rows,
+            warpgroups * exchange.words,
+            tn,
+            stages + input_stages,
+        );
+        let tiles = cells.with_outputs(shape).div_ceil(rows);
+        let tile_step = tiles.div_ceil(block_tiles);
+        // The source is the same for all GPUs.
+        let of_source = &FIRST_CLUSTER_GPU;
+        let by_shared = of_source.shared_per_sm / (4 * memory.floats + of_source.shared_reserved);
+        let registers = Registers::new(
+            [warpgroups, producers],
+            tn / 2 + CONSUMER_REGISTERS,
+            items + LOADER_REGISTERS,
+            by_shared,
+        )?;
+        let fits = memory.floats <= gpu.shared_per_block / 4
+            && items <= MAX_ITEMS
+            && tile_step <= MAX_GRID
+            && block_tiles <= tiles;
+        fits.then_some(Self {
+            tile,
+            cells,
+            wgmma_n,
+            chunks: groups / chunk_groups,
+            steps,
+            stage_steps,
+            phases_at,
+            staged,
+            row_runs,
+            slab_rows,
+            items,
+            exchange,
+            tiles,
+            tile_step,
+            step_weights: step_weights_of(tn, 1),
+            registers,
+            memory,
+        })
+    }
+
+    pub(super) fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, WgmmaNhwcTile::from_tile(tile)?, gpu)
+    }
+
+    /// The sizes of a supported tile.
+    pub(super) fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
+    }
+
+    pub(super) fn consumer_warps(&self) -> u32 {
+        WARPGROUP * self.tile.warpgroups
+    }
+
+    /// Warps that copy the input. One more of the producers copies the weights.
+    pub(super) fn loader_warps(&self) -> u32 {
+        WARPGROUP * self.tile.producers - 1
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        32 * (self.consumer_warps() + 1 + self.loader_warps())
+    }
+
+    /// Cells of a tile, which are rows of the product.
+    pub(super) fn rows(&self) -> u32 {
+        WGMMA_M * self.tile.warpgroups
+    }
+
+    /// Runs of eight channels of a chunk.
+    pub(super) fn runs(&self) -> u32 {
+        self.tile.chunk_groups * MMA_K / PLANE_CHANNELS
+    }
+
+    /// Stages of weights of a tile.
+    pub(super) fn tile_stages(&self) -> u32 {
+        self.chunks * (self.steps / self.stage_steps)
+    }
+
+    /// Whether the buffers hold all weights of a tile, which then are copied once.
+    pub(super) fn keeps_weights(&self) -> bool {
+        self.tile_stages() <= self.tile.stages
+    }
+
+    /// Blocks of the grid: tiles of output channels, then of cells.
+    pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
+        [problem.shape.n.div_ceil(self.tile.tn), self.tile_step, 1]
+    }
+}
+
+impl SharedMemory {
+    /// Sizes in floats; `buffers` are those of weights and input.
+    fn new(weights: u32, input: u32, exchange: u32, tn: u32, buffers: u32) -> Self {
+        let input_at = weights;
+        let exchange_at = input_at + input;
+        let epilogue_at = exchange_at + exchange;
+        let barriers_at = epilogue_at + 2 * tn;
+        Self {
+            input_at,
+            exchange_at,
+            epilogue_at,
+            barriers_at,
+            // Two barriers of 8 bytes for each buffer.
+            floats: barriers_at + 4 * buffers,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The context of the kernel's template.
+
+use super::cells::{Cells, Phase};
+use super::geometry::NhwcGeometry;
+use crate::gpu::Gpu;
+use crate::ir::{ConvProblem, Problem};
+use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
+use serde::Serialize;
+use tdc_runtime::WeightLayout;
+
+#[derive(Serialize)]
+struct WgmmaNhwcContext {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    batch: u32,
+    out_h: u32,
+    out_w: u32,
+    stride_h: u32,
+    stride_w: u32,
+    /// Cells of a tile.
+    rows: u32,
+    tn: u32,
+    wgmma_n: u32,
+    slices: u32,
+    consumer_warps: u32,
+    loader_warps: u32,
+    blocks_per_sm: u32,
+    /// Registers are moved from the loaders to the consumers.
+    moves_registers: bool,
+    consumer_registers: u32,
+    loader_registers: u32,
+    tiles: u32,
+    tile_step: u32,
+    #[serde(flatten)]
+    sum: SumContext,
+    #[serde(flatten)]
+    input: InputContext,
+    /// Offsets in shared memory, in floats.
+    input_at: u32,
+    exchange_at: u32,
+    exchange_channels: u32,
+    exchange_pitch: u32,
+    epilogue_at: u32,
+    barriers_at: u32,
+    writes_fp16: bool,
+    /// The weights are scaled, and sums are multiplied by the dequantisation scale.
+    scaled: bool,
+    dequant_scale_at: usize,
+    checks_n: bool,
+    /// Loaders bring the residual to L2, in lines of 64 channels.
+    prefetches_residual: bool,
+    residual_lines: u32,
+    #[serde(flatten)]
+    fused_ops: FusedOpsContext,
+}
+
+/// How the sum is divided.
+#[derive(Serialize)]
+struct SumContext {
+    chunks: u32,
+    /// K steps of a chunk, and of a stage of weights.
+    steps: u32,
+    stage_steps: u32,
+    /// Stages of weights of a tile, and buffers for them.
+    tile_stages: u32,
+    stages: u32,
+    keeps_weights: bool,
+    /// Packed weights in 32-bit words.
+    step_weights: u32,
+    stage_weights: u32,
+}
+
+/// The staged input.
+#[derive(Serialize)]
+struct InputContext {
+    input_stages: u32,
+    /// Rows of the product are cells, not pixels of the output; cells to the last output, of an image, and of a row.
+    rows_are_cells: bool,
+    cells: u32,
+    image_cells: u32,
+    row_cells: u32,
+    /// Each cell has an output and one pixel.
+    are_pixels: bool,
+    phases: Vec<PhaseContext>,
+    /// First staged cell of each filter tap.
+    taps: Vec<u32>,
+    /// Runs of eight channels of a chunk, and of a row of shared memory.
+    chunk_runs: u32,
+    row_runs: u32,
+    /// Staged cells, and rows from one slab of a chunk to the next.
+    staged: u32,
+    slab_rows: u32,
+    /// Copies of a loader thread.
+    items: u32,
+    checks_items: bool,
+}
+
+/// A phase of the input.
+#[derive(Serialize)]
+struct PhaseContext {
+    /// First staged cell.
+    at: u32,
+    /// Added to the number of a staged cell and the tile's first one, so that the result is counted from an image before the first one.
+    ahead: i64,
+    row: u32,
+    column: u32,
+}
+
+impl PhaseContext {
+    fn new(phase: &Phase, at: u32, cells: &Cells) -> Self {
+        Self {
+            at,
+            ahead: i64::from(cells.of_image()) + phase.first - i64::from(at),
+            row: phase.pixel[0],
+            column: phase.pixel[1],
+        }
+    }
+}
+
+pub(super) fn kernel(
+    problem: &ConvProblem,
+    sizes: &NhwcGeometry,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
+    let context = context(&WgmmaNhwcContext::new(problem, sizes, layout));
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/wgmma_nhwc.cu",
+        context,
+        grid: sizes.grid(problem),
+        block: [sizes.threads(), 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 4 * sizes.memory.floats,
+        pdl: true,
+        device: DEVICE_PARTS,
+        args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
+        work: sizes.work(problem, gpu),
+    }
+}
+
+const DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Pdl,
+    DevicePart::Prefetch,
+    DevicePart::Fp16,
+    DevicePart::Mma,
+    DevicePart::Pipeline,
+    DevicePart::Wgmma,
+    DevicePart::WgmmaShared,
+    DevicePart::SaturatedFp16,
+];
+
+impl WgmmaNhwcContext {
+    fn new(problem: &ConvProblem, sizes: &NhwcGeometry, layout: &WeightLayout) -> Self {
+        let shape = &problem.shape;
+        let tile = sizes.tile;
+        let [consumer_registers, loader_registers] = sizes.registers.moved.unwrap_or([0; 2]);
+        Self {
+            c: shape.c,
+            h: shape.h,
+            w: shape.w,
+            n: shape.n,
+            batch: shape.batch,
+            out_h: shape.out_h(),
+            out_w: shape.out_w(),
+            stride_h: shape.stride[0],
+            stride_w: shape.stride[1],
+            rows: sizes.rows(),
+            tn: tile.tn,
+            wgmma_n: sizes.wgmma_n,
+            slices: tile.tn / sizes.wgmma_n,
+            consumer_warps: sizes.consumer_warps(),
+            loader_warps: sizes.loader_warps(),
+            blocks_per_sm: sizes.registers.blocks_per_sm,
+            moves_registers: sizes.registers.moved.is_some(),
+            consumer_registers,
+            loader_registers,
+            tiles: sizes.tiles,
+            tile_step: sizes.tile_step,
+            sum: SumContext {
+                chunks: sizes.chunks,
+                steps: sizes.steps,
+                stage_steps: sizes.stage_steps,
+                tile_stages: sizes.tile_stages(),
+                stages: tile.stages,
+                keeps_weights: sizes.keeps_weights(),
+                step_weights: sizes.step_weights,
+                stage_weights: sizes.stage_steps * sizes.step_weights,
+            },
+            input: InputContext::new(problem, sizes),
+            input_at: sizes.memory.input_at,
+            exchange_at: sizes.memory.exchange_at,
+            exchange_channels: sizes.exchange.channels,
+            exchange_pitch: sizes.exchange.pitch,
+            epilogue_at: sizes.memory.epilogue_at,
+            barriers_at: sizes.memory.barriers_at,
+            writes_fp16: problem.writes_fp16_nhwc(),
+            scaled: true,
+            dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
+            checks_n: !shape.n.is_multiple_of(tile.tn),
+            prefetches_residual: problem.epilogue.residual && problem.writes_fp16_nhwc(),
+            residual_lines: tile.tn.div_ceil(64),
+            fused_ops: FusedOpsContext::new(problem, layout, false),
+        }
+    }
+}
+
+impl InputContext {
+    fn new(problem: &ConvProblem, sizes: &NhwcGeometry) -> Self {
+        let shape = &problem.shape;
+        let cells = &sizes.cells;
+        let phases = cells.phases.iter().zip(&sizes.phases_at);
+        let thread_step = 32 * sizes.loader_warps() / sizes.runs();
+        Self {
+            input_stages: sizes.tile.input_stages,
+            rows_are_cells: true,
+            cells: cells.with_outputs(shape),
+            image_cells: cells.of_image(),
+            row_cells: cells.grid[1],
+            are_pixels: cells.are_pixels(shape),
+            phases: phases
+                .map(|(phase, &at)| PhaseContext::new(phase, at, cells))
+                .collect(),
+            taps: cells
+                .taps
+                .iter()
+                .map(|tap| sizes.phases_at[tap.phase] + tap.offset)
+                .collect(),
+            chunk_runs: sizes.runs(),
+            row_runs: sizes.row_runs,
+            staged: sizes.staged,
+            slab_rows: sizes.slab_rows,
+            items: sizes.items,
+            checks_items: !sizes.staged.is_multiple_of(thread_step),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+#ifndef TDC_WGMMA_SHARED
+#define TDC_WGMMA_SHARED
+// Products as by tdc_wgmma(), in fp16, whose a is in shared memory as well. The memory is declared by
+// TDC_SWIZZLED_SHARED and counted in runs of 16 bytes, eight 16-bit numbers, from its beginning: row r of a is
+// the runs at + ROW_RUNS r and at + ROW_RUNS r + 1. ROW_RUNS is 2, 4 or 8, so that a row of memory has the
+// columns of 1, 2 or 4 products. Run i is stored where tdc_swizzled<ROW_RUNS>(i) says: within 128 bytes, so that
+// products read rows, and copies write them, without bank conflicts.
+//
+// Products read shared memory through the asynchronous proxy. What stores or tdc_copy_async16() wrote is
+// visible to them after tdc_fence_async_proxy(), called by those who have waited for it.
+template <int ROW_RUNS>
+[[maybe_unused]] static __device__ __forceinline__ int tdc_swizzled(int run) {
+    return run ^ (run >> 3 & (ROW_RUNS - 1));
+}
+
+// Declares a pointer to the block's dynamic shared memory, aligned to the period of the swizzle.
+#define TDC_SWIZZLED_SHARED(type, name)                                      \
+    extern __shared__ __align__(1024) unsigned char tdc_swizzled_shared[]; \
+    type* const name = reinterpret_cast<type*>(tdc_swizzled_shared)
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+[[maybe_unused]] static __device__ __forceinline__ void tdc_fence_async_proxy() {
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+#define TDC_WGMMA_SHARED_32                                                                  \
+    asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %18, 0; "               \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"                           \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"      \
+                 "}, %16, %17, accumulates, 1, 1, 0, 0; }"                                   \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),   \
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])                        \
+                 : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))  \
+                 : "memory")
+
+#define TDC_WGMMA_SHARED_64                                                                       \
+    asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %34, 0; "                    \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"                                \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "         \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+                 "}, %32, %33, accumulates, 1, 1, 0, 0; }"                                        \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),        \
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),      \
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),  \
+                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),  \
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),  \
+                   "+f"(d[30]), "+f"(d[31])                                                       \
+                 : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))       \
+                 : "memory")
+
+#define TDC_WGMMA_SHARED_128                                                                        \
+    asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %66, 0; "                      \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"                                 \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"   \
+                 "}, %64, %65, accumulates, 1, 1, 0, 0; }"                                          \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),          \
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),        \
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),    \
+                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),    \
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),    \
+                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),    \
+                   "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),    \
+                   "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),    \
+                   "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),    \
+                   "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),    \
+                   "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])                               \
+                 : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))         \
+                 : "memory")
+
+// The descriptor of rows in groups of eight, and the swizzle of their length.
+template <int ROW_RUNS>
+[[maybe_unused]] static __device__ __forceinline__ unsigned long long
+tdc_wgmma_row_descriptor(const float* shared, int at) {
+    const unsigned long long address = __cvta_generic_to_shared(shared + 4 * at) & 0x3ffff;
+    constexpr unsigned long long SWIZZLE = ROW_RUNS == 8 ? 1 : ROW_RUNS == 4 ? 2 : 3;
+    constexpr unsigned long long GROUP_RUNS = 8 * ROW_RUNS;
+    return address >> 4 | 1 << 16 | GROUP_RUNS << 32 | SWIZZLE << 62;
+}
+
+template <int N, int ROW_RUNS>
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates) {
+    const unsigned long long a_descriptor = tdc_wgmma_row_descriptor<ROW_RUNS>(shared, at);
+    const unsigned long long b_descriptor = tdc_wgmma_descriptor(b, pitch);
+    if constexpr (N == 32) {
+        TDC_WGMMA_SHARED_32;
+    } else if constexpr (N == 64) {
+        TDC_WGMMA_SHARED_64;
+    } else {
+        TDC_WGMMA_SHARED_128;
+    }
+}
+#undef TDC_WGMMA_SHARED_32
+#undef TDC_WGMMA_SHARED_64
+#undef TDC_WGMMA_SHARED_128
+#else
+[[maybe_unused]] static __device__ __forceinline__ void tdc_fence_async_proxy() {}
+
+template <int N, int ROW_RUNS>
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates) {
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    unsigned a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int run = tdc_swizzled<ROW_RUNS>(at + (row + i % 2 * 8) * ROW_RUNS + i / 2);
+        a[i] = reinterpret_cast<const unsigned*>(shared)[4 * run + threadIdx.x % 4];
+    }
+    tdc_wgmma<N, false>(d, a, b, pitch, accumulates);
+}
+#endif
+#endif
