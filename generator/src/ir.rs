@@ -43,7 +43,7 @@ pub use ops::{
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
     GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
     PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding,
-    SeparableProblem, SqueezeExciteProblem, TuckerProblem,
+    SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{
