@@ -22,6 +22,7 @@ mod tensor;
 
 #[cfg(feature = "onnx")]
 pub(crate) use activation::erfc;
+pub(crate) use activation::is_transcendental;
 pub use activation::{Activation, ActivationParameter, activate};
 pub use batches::Batches;
 pub use error::{SpecError, SpecLocation};
