@@ -44,7 +44,6 @@ templates![
     "kernel/single_channel.cu",
     "kernel/store_output.cu",
     "kernel/reduce_and_store.cu",
-    "kernel/separable.cu",
     "kernel/squeeze.cu",
     "kernel/excite.cu",
     "kernel/stride_fixed.cu",

@@ -14,8 +14,7 @@ use tdc_generator::ir::{
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, SeparableProblem, SqueezeExciteProblem, TensorShape, Tolerance,
-    TuckerProblem, activate,
+    ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -593,57 +592,6 @@ fn squeeze_excite_units(count: usize) -> Vec<PlannedUnit> {
         let tiles = scheme.tiles(&problem, gpu("h200").unwrap());
         let tile = &tiles[random.below(tiles.len() as u64) as usize];
         requests.push((problem, "squeeze_excite", Some(tile.0.clone())));
-    }
-    units(&requests)
-}
-
-/// Depthwise and 1x1 convolution in one launch: any filter, stride, dilation and padding, with any tile; images of one row or column, channels
-/// that are no multiple of the cluster or the tile.
-fn separable_units(count: usize) -> Vec<PlannedUnit> {
-    let scheme = tdc_generator::scheme::scheme("separable").unwrap();
-    let mut random = Random::new(43);
-    let mut requests = Vec::new();
-    for index in 0..count as u32 {
-        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
-        let c = pick(&[1, 5, 16, 37, 64, 131]);
-        let depthwise = ConvShape {
-            batch: pick(&[1, 1, 3]),
-            groups: c,
-            stride: [pick(&[1, 2]), pick(&[1, 1, 2, 3])],
-            dilation: [pick(&[1, 1, 2]), pick(&[1, 1, 2])],
-            padding: Padding {
-                top: pick(&[0, 1, 3]),
-                left: pick(&[0, 1, 2]),
-                // Enough for the largest dilated filter on a single row or column.
-                bottom: 8,
-                right: 6,
-            },
-            ..ConvShape::new(
-                c,
-                c,
-                pick(&[1, 2, 7, 13]),
-                pick(&[1, 4, 9, 17]),
-                pick(&[1, 3, 5]),
-                pick(&[1, 3, 4]),
-            )
-        };
-        let problem = Problem::Separable(SeparableProblem {
-            depthwise,
-            between: Epilogue {
-                bias: pick(&[0, 1]) == 1,
-                residual: false,
-                activation: activation(index),
-            },
-            n: pick(&[1, 7, 16, 37, 70]),
-            epilogue: Epilogue {
-                bias: pick(&[0, 1]) == 1,
-                residual: pick(&[0, 1]) == 1,
-                activation: activation(pick(&[0, 0, 1, 5])),
-            },
-        });
-        let tiles = scheme.tiles(&problem, gpu("h200").unwrap());
-        let tile = &tiles[random.below(tiles.len() as u64) as usize];
-        requests.push((problem, "separable", Some(tile.0.clone())));
     }
     units(&requests)
 }
@@ -1363,7 +1311,6 @@ mod random {
         single_channel_is_right: single_channel_units, 6 of 40;
         stride_fixed_is_right: stride_fixed_units, 6 of 40;
         input_stationary_is_right: input_stationary_units, 6 of 60;
-        separable_is_right: separable_units, 16 of 120;
         squeeze_excite_is_right: squeeze_excite_units, 16 of 120;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
@@ -1627,7 +1574,6 @@ fn every_scheme_is_right_on_a_gpu() {
         winograd_units(300),
         tucker_units(300),
         tucker_kinds(),
-        separable_units(300),
         squeeze_excite_units(200),
         published_tvm_units(),
         tvm_units(300),

@@ -22,6 +22,7 @@ mod tensor;
 
 #[cfg(feature = "onnx")]
 pub(crate) use activation::erfc;
+pub(crate) use activation::is_transcendental;
 pub use activation::{Activation, ActivationParameter, activate};
 pub use batches::Batches;
 pub use error::{SpecError, SpecLocation};
@@ -43,7 +44,7 @@ pub use ops::{
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
     GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
     PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding,
-    SeparableProblem, SqueezeExciteProblem, TuckerProblem,
+    SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -28,7 +28,6 @@ mod reduction;
 mod reference;
 mod resize;
 mod search;
-mod separable;
 mod single_channel;
 mod squeeze_excite;
 mod step_order;
@@ -68,7 +67,6 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,
     &input_stationary::InputStationary,
     &depthwise::Depthwise,
-    &separable::Separable,
     &direct::Direct,
     &tucker_fused::TuckerFused,
     &cp_chain::CpChain,

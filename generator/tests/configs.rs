@@ -213,14 +213,14 @@ fn other_networks_have_torchvisions_parameters_and_operations() {
     }
 }
 
-/// Squeeze-and-excite is two launches of one unit where the planner chooses it, and the gated tensor is written once.
+/// Squeeze-and-excite is two launches of one unit where that is predicted to be faster: in six of eight places.
 #[test]
 fn the_squeeze_and_excites_of_mobilenet_v3_are_units() {
     let network = network("mobilenet_v3_large.yaml", &Overrides::default());
     let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
     let units = plan.layers.iter().map(|layer| &plan.units[layer.unit]);
     let fused = units.filter(|unit| unit.scheme == "squeeze_excite");
-    assert_eq!(fused.map(|unit| unit.kernels.len()).sum::<usize>(), 16);
+    assert_eq!(fused.map(|unit| unit.kernels.len()).sum::<usize>(), 12);
 }
 
 /// The BatchNorm after a convolution in torchvision.

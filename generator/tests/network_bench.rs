@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
+use std::time::Duration;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::Network;
 use tdc_generator::measure::network_bench::{
     Case, Check, Environment, Failure, Journal, Measured, Python, Report, Row, Runner, Running,
-    Subject, TorchVersions, measure, page, random_checkpoint, torch_module, torch_subjects,
+    StartError, Subject, TorchVersions, default_torch_subjects, measure, page, random_checkpoint,
+    torch_module, torch_subjects,
 };
 use tdc_generator::plan::{self, plan_network, recipes};
 use tdc_generator::verify::{CheckpointParameters, Random, evaluate_network};
@@ -38,19 +40,34 @@ mod selection {
             ["torch-fp32", "torch-tf32", "torch-fp16"]
         );
         assert_eq!(
-            names(&["compile-fp16", "torch-tf32"]),
+            names(&["compile-max", "compile-fp16", "torch-tf32"]),
             [
                 "torch-tf32",
-                "compile-fp16-reduce-overhead",
-                "compile-fp16-max-autotune-no-cudagraphs"
+                "compile-max-tf32",
+                "compile-fp16",
+                "compile-max-fp16"
             ]
         );
-        assert_eq!(names(&["torch", "compile"]).len(), 7);
+    }
+
+    /// The mode that may take minutes to start must be named.
+    #[test]
+    fn by_default_torch_compile_has_one_mode() {
+        let subjects = default_torch_subjects();
+        let default: Vec<_> = subjects.iter().map(Subject::to_string).collect();
+        assert_eq!(default, names(&["torch", "compile"]));
+        assert_eq!(default[3..], ["compile-tf32", "compile-fp16"]);
     }
 
     #[test]
     fn unknown_names_are_errors() {
-        for name in ["tensorrt", "generated", "", "torch-bf16"] {
+        for name in [
+            "tensorrt",
+            "generated",
+            "",
+            "torch-bf16",
+            "compile-max-fp32",
+        ] {
             let error = torch_subjects(&["torch".to_owned(), name.to_owned()]).unwrap_err();
             let text = error.to_string();
             assert!(
@@ -95,14 +112,20 @@ mod runs {
     }
 
     impl Runner for Fake {
-        fn start(&mut self, case: &Case, subject: Subject) -> Result<Box<dyn Running>, String> {
+        fn start(
+            &mut self,
+            case: &Case,
+            subject: Subject,
+            _: &dyn Fn() -> bool,
+        ) -> Result<Box<dyn Running>, StartError> {
             self.log
                 .borrow_mut()
                 .push(format!("start {subject} b{}", case.batch));
             let times = self.times.get(&subject).cloned();
+            let slow = StartError::Limit(Duration::from_secs(90));
             Ok(Box::new(FakeRunning {
                 subject,
-                times: times.ok_or("no answer within 120 seconds")?.into_iter(),
+                times: times.ok_or(slow)?.into_iter(),
                 log: self.log.clone(),
             }))
         }
@@ -169,7 +192,7 @@ mod runs {
         let [failure] = &measured.failures[..] else {
             panic!("{:?}", measured.failures)
         };
-        assert_eq!(failure.reason, "no answer within 120 seconds");
+        assert_eq!(failure.reason, "not ready within 90 seconds; it was ended");
         assert!(!measured.is_stopped);
     }
 
@@ -249,6 +272,110 @@ mod runs {
         );
     }
 
+    /// `torch-fp16` is not ready in time with one image and is not started with eight; the next run tries it again.
+    #[test]
+    fn what_was_not_ready_in_time_is_not_tried_with_larger_batches() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.txt");
+        let times: &[(&str, &[f64])] =
+            &[("generated", &[10.0, 12.0]), ("torch-fp32", &[50.0, 40.0])];
+        let mut first = fake(times);
+        let measured = run(&path, &[case(1), case(8)], &mut first);
+        let log = first.log.borrow();
+        assert!(log.contains(&"start torch-fp16 b1".to_owned()), "{log:?}");
+        assert!(!log.contains(&"start torch-fp16 b8".to_owned()), "{log:?}");
+        let failures: Vec<_> = measured
+            .failures
+            .iter()
+            .map(|failure| (failure.batch, failure.reason.as_str()))
+            .collect();
+        assert_eq!(
+            failures,
+            [
+                (1, "not ready within 90 seconds; it was ended"),
+                (
+                    8,
+                    "not tried: with batch 1 it was not ready within 90 seconds"
+                ),
+            ]
+        );
+        let mut second = fake(times);
+        run(&path, &[case(8)], &mut second);
+        assert_eq!(*second.log.borrow(), ["start torch-fp16 b8"]);
+    }
+
+    /// Ctrl-C ends the processes of the subjects too: that they have no time is not their failure.
+    #[test]
+    fn what_ends_with_a_stopped_run_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.txt");
+        let mut journal = Journal::open(&path, &environment("580")).unwrap();
+        let mut fake = fake(&[("generated", &[10.0]), ("torch-fp32", &[50.0, 40.0])]);
+        let log = fake.log.clone();
+        let subjects = ["generated", "torch-fp32"].map(subject);
+        let stop = || {
+            log.borrow()
+                .iter()
+                .filter(|line| *line == "time generated")
+                .count()
+                == 2
+        };
+        let measured = measure(
+            &[case(1)],
+            &subjects,
+            2,
+            &mut journal,
+            &mut fake,
+            &stop,
+            &mut |_| (),
+        )
+        .unwrap();
+        assert!(measured.is_stopped);
+        assert_eq!(measured.failures, []);
+    }
+
+    /// Stopped between two times of the last round: the first one is kept. Each time is in the file when its line is printed.
+    #[test]
+    fn a_run_that_is_stopped_between_two_times_keeps_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.txt");
+        let mut journal = Journal::open(&path, &environment("580")).unwrap();
+        let times: &[(&str, &[f64])] =
+            &[("generated", &[10.0, 12.0]), ("torch-fp32", &[50.0, 40.0])];
+        let mut stopped = fake(times);
+        let is_printed = Cell::new(false);
+        let subjects = ["generated", "torch-fp32"].map(subject);
+        let measured = measure(
+            &[case(4)],
+            &subjects,
+            2,
+            &mut journal,
+            &mut stopped,
+            &|| is_printed.get(),
+            &mut |line| {
+                if line == "batch 4: torch-fp32 45.00 us, 88889 images/s" {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    assert!(text.contains("\"subject\":\"torch-fp32\""), "{text}");
+                    is_printed.set(true);
+                }
+            },
+        )
+        .unwrap();
+        assert!(measured.is_stopped);
+        let measured: Vec<_> = measured.rows.iter().map(|row| row.us).collect();
+        assert_eq!(measured, [45.0]);
+        // As at the end of a process: the lock is released, and nothing else is written.
+        drop(journal);
+        let mut resumed = fake(times);
+        let measured = run(&path, &[case(4)], &mut resumed);
+        assert_eq!(
+            resumed.log.borrow()[..2],
+            ["start generated b4", "start torch-fp16 b4"]
+        );
+        let measured: Vec<_> = measured.rows.iter().map(|row| row.us).collect();
+        assert_eq!(measured, [11.0, 45.0]);
+    }
+
     #[test]
     fn a_stopped_run_keeps_the_cases_that_are_complete() {
         let dir = tempfile::tempdir().unwrap();
@@ -311,16 +438,16 @@ mod report {
                 }),
                 without_torch: None,
             },
-            method: Report::method(3),
+            method: Report::method(3, Duration::from_secs(120)),
             rows: vec![
                 row(1, "generated", 118.0),
                 row(1, "torch-fp32", 1292.0),
-                row(1, "compile-fp16-reduce-overhead", 206.0),
-                row(1, "compile-fp16-max-autotune-no-cudagraphs", 199.0),
+                row(1, "compile-fp16", 206.0),
+                row(1, "compile-max-fp16", 199.0),
                 row(8, "generated", 465.0),
                 row(8, "torch-fp32", 1745.0),
                 row(32, "generated", 1719.0),
-                row(32, "compile-fp16-reduce-overhead", 597.0),
+                row(32, "compile-fp16", 597.0),
             ],
             failures: vec![Failure {
                 batch: 32,
@@ -354,12 +481,8 @@ mod report {
         let html = page(&fixture()).unwrap();
         // Two charts of three lines.
         assert_eq!(html.matches("<polyline").count(), 2 * 3, "{html}");
-        assert_eq!(html.matches("<title>compile-fp16-max-autotune").count(), 2);
-        assert_eq!(
-            html.matches("<title>compile-fp16-reduce-overhead, batch 1:")
-                .count(),
-            0
-        );
+        assert_eq!(html.matches("<title>compile-max-fp16,").count(), 2);
+        assert_eq!(html.matches("<title>compile-fp16, batch 1:").count(), 0);
         assert!(html.contains("NVIDIA &lt;H200&gt; &amp; Co"), "{html}");
         assert!(html.contains("OutOfMemoryError: 3 &lt; 4"), "{html}");
         assert!(html.contains("prefers-color-scheme: dark"));
@@ -679,6 +802,11 @@ mod command_line {
                 &["net.yaml", "--no-torch"],
                 2,
                 "error: the following required arguments were not provided",
+            ),
+            (
+                &["net.yaml", "--network", "--start-limit", "0"],
+                2,
+                "error: invalid value '0' for '--start-limit <SECONDS>'",
             ),
             (
                 &["net.yaml", "--network", "--batch", "0"],

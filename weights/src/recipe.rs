@@ -49,8 +49,6 @@ pub enum WeightSource {
         /// The role of the factor.
         role: FactorRole,
     },
-    /// The weight of a layer as a matrix of O rows, each followed by the layer's bias; of a source [O, 1, 1, I * R * S + 1].
-    WithBias(Box<SlotRecipe>),
     /// The weights of several layers, one after the other along O. Each has its own bias and folds; a layer without them has a bias of
     /// zeros if the slot has one.
     Merged(Vec<SlotRecipe>),
@@ -140,7 +138,6 @@ impl SlotRecipe {
     pub(crate) fn with_layers(&self) -> impl Iterator<Item = &Self> {
         let layers = match &self.weight {
             Some(WeightSource::Merged(layers)) => &layers[..],
-            Some(WeightSource::WithBias(layer)) => std::slice::from_ref(&**layer),
             _ => &[],
         };
         layers.iter().chain(std::iter::once(self))
@@ -184,12 +181,6 @@ impl SlotRecipe {
                     found.extend(merged_inconsistencies(layers, &self.slot));
                     if self.bias.is_some() || !self.fold.is_empty() {
                         found.push("its layers are merged; bias and folds are theirs".to_owned());
-                    }
-                }
-                if let WeightSource::WithBias(layer) = source {
-                    found.extend(with_bias_inconsistencies(layer, layout.source));
-                    if self.bias.is_some() || !self.fold.is_empty() {
-                        found.push("its bias and folds are those of its weight".to_owned());
                     }
                 }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
@@ -245,23 +236,6 @@ fn merged_inconsistencies(layers: &[SlotRecipe], slot: &WeightSlot) -> Vec<Strin
         if layer.prologue.is_some() {
             found.push(format!("`{name}` has a prologue of its own"));
         }
-    }
-    found
-}
-
-fn with_bias_inconsistencies(layer: &SlotRecipe, source: [u32; 4]) -> Vec<String> {
-    let mut found = Vec::new();
-    let [o, i, r, s] = layer.slot.layout.source;
-    let row = u64::from(i) * u64::from(r) * u64::from(s) + 1;
-    let expected = [u64::from(o), 1, 1, row];
-    if source.map(u64::from) != expected {
-        found.push(format!(
-            "its layout's source is {source:?}, but with biases `{}` has shape {expected:?}",
-            layer.slot.name
-        ));
-    }
-    if layer.slot.bias_len != o {
-        found.push(format!("`{}` has no bias", layer.slot.name));
     }
     found
 }

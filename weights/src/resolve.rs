@@ -344,13 +344,6 @@ impl<'a> Resolver<'a> {
                 self.round(slot, "weight", scaled)
             }
             WeightSource::Merged(layers) => self.merged(layers, recipe.slot.bias_len).0,
-            WeightSource::WithBias(layer) => {
-                let values = self.slot(layer)?;
-                let row = values.weight.len() / values.bias.len().max(1);
-                let rows = values.weight.chunks(row.max(1)).zip(&values.bias);
-                let with_bias = |(row, bias): (&[f32], &f32)| [row, &[*bias]].concat();
-                Some(rows.flat_map(with_bias).collect())
-            }
         }
     }
 

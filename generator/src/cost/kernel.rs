@@ -87,6 +87,13 @@ mod tests {
         };
         let works = [
             ("latency", staged),
+            (
+                "load",
+                KernelWork {
+                    last_round_trips: 20.0,
+                    ..work()
+                },
+            ),
             ("compute", arithmetic),
             ("load", cached),
             (

@@ -28,6 +28,8 @@ pub(super) struct UntiledCosts {
     dram: f64,
     /// Until the last block has started.
     block_starts: f64,
+    /// From then to the end, beyond what the other terms hide.
+    last: f64,
     overlap: Overlap,
 }
 
@@ -52,6 +54,7 @@ impl UntiledCosts {
         let mma = work.mma / work.blocks as f64 * busiest_blocks * model.mma / clock;
         let l2_round_trips =
             work.l2_round_trips * model.l2_round_trip / clock * occupancy.waves as f64;
+        let last = work.last_round_trips * model.l2_round_trip / clock;
         let latency = work.latency_clocks / clock * (busiest_blocks / resident).ceil();
         let saved = if work.pdl && gpu.has_pdl() {
             model.pdl_saving_us.min(0.5 * gpu.launch_us)
@@ -74,6 +77,7 @@ impl UntiledCosts {
             l2,
             dram,
             block_starts: work.blocks as f64 * model.block_start_us,
+            last,
             overlap: if work.latency_clocks > 0.0 {
                 Overlap::None
             } else if work.unpipelined {
@@ -96,8 +100,8 @@ impl UntiledCosts {
     /// Their sum, as they overlap.
     pub(super) fn us(&self) -> f64 {
         let busy = self.busy().max(self.dram);
-        (self.launch - self.saved + self.l2_round_trips + self.exchange + busy)
-            .max(self.block_starts)
+        let us = self.launch - self.saved + self.l2_round_trips + self.exchange + busy;
+        us.max(self.block_starts) + self.last
     }
 
     /// [`us`](Self::us) as terms.
@@ -109,7 +113,7 @@ impl UntiledCosts {
         };
         let terms = CostTerms {
             launch: self.launch - self.saved,
-            load: self.l2_round_trips + l2,
+            load: self.l2_round_trips + l2 + self.last,
             latency,
             compute,
             exchange: self.exchange,
@@ -117,7 +121,7 @@ impl UntiledCosts {
             ..CostTerms::default()
         };
         CostTerms {
-            waves: (self.block_starts - terms.us()).max(0.0),
+            waves: (self.block_starts + self.last - terms.us()).max(0.0),
             ..terms
         }
     }

@@ -23,6 +23,8 @@ pub struct KernelWork {
     pub dram_bytes: f64,
     /// L2 round trips of one thread that depend on each other.
     pub l2_round_trips: f64,
+    /// Further ones, which a kernel that is limited by the start of its blocks does not hide: those of the last block.
+    pub last_round_trips: f64,
     /// Products of 16x16 with 16x8 fp16 matrices on the tensor cores, in the whole launch.
     pub mma: f64,
     /// Clocks of dependent instructions and barriers in a block, without L2 round trips. 0 if the scheme does not estimate them.

@@ -24,6 +24,23 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
     }
 }
 
+/// Whether kernels compute the function with an exponential and a division, which take several times as long as other instructions.
+pub(crate) fn is_transcendental(activation: Activation) -> bool {
+    match activation {
+        Activation::None
+        | Activation::Relu
+        | Activation::Clip { .. }
+        | Activation::LeakyRelu { .. }
+        | Activation::HardSigmoid
+        | Activation::HardSwish => false,
+        Activation::Sigmoid
+        | Activation::Silu
+        | Activation::Tanh
+        | Activation::Gelu
+        | Activation::GeluTanh => true,
+    }
+}
+
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }

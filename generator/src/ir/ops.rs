@@ -15,7 +15,6 @@ mod lrn;
 mod pad;
 mod pool;
 mod resize;
-mod separable;
 mod squeeze_excite;
 mod tucker;
 
@@ -51,7 +50,6 @@ pub use pool::{PoolKind, PoolProblem};
 #[cfg(feature = "check")]
 pub use resize::resize_reference;
 pub use resize::{AxisPlaces, Coordinates, Interpolation, ResizeProblem, Rounding};
-pub use separable::SeparableProblem;
 pub use squeeze_excite::SqueezeExciteProblem;
 pub use tucker::{FusedTucker, NextFactor, TuckerProblem};
 
@@ -202,8 +200,6 @@ pub enum Problem {
     Resize(ResizeProblem),
     /// Normalisation over the channels of each pixel.
     ChannelNorm(ChannelNormProblem),
-    /// Depthwise and 1x1 convolution in sequence.
-    Separable(SeparableProblem),
     /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
     /// A product with factors that are computed from the averages of all channels.
@@ -228,7 +224,6 @@ impl Problem {
             Self::Pool(kind) => kind,
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,
-            Self::Separable(kind) => kind,
             Self::GlobalPool(kind) => kind,
             Self::SqueezeExcite(kind) => kind,
             Self::Elementwise(kind) => kind,

@@ -1,8 +1,6 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{
-    DType, Format, OpId, Problem, SeparableProblem, SqueezeExciteProblem, TensorShape,
-};
+use crate::ir::{DType, Format, OpId, Problem, SqueezeExciteProblem, TensorShape};
 use tdc_runtime::FactorRole;
 
 /// Index of a value in [`TaskGraph::values`].
@@ -42,17 +40,6 @@ pub struct Parameters {
     pub merged: Vec<MergedLayer>,
     /// The first layer of a squeeze-and-excite; `layer` is the second.
     pub squeeze: Option<SqueezeLayer>,
-    /// The depthwise convolution before the 1x1 convolution `layer` of a separable convolution.
-    pub depthwise: Option<DepthwiseLayer>,
-}
-
-/// The depthwise convolution of a separable convolution.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DepthwiseLayer {
-    /// The convolution.
-    pub layer: OpId,
-    /// As [`Parameters::fold`].
-    pub fold: Vec<OpId>,
 }
 
 /// The first layer of a squeeze-and-excite.
@@ -73,8 +60,6 @@ pub enum WeightPart {
     Factor(FactorRole),
     /// The layer's own bias.
     Bias,
-    /// The weight of a layer with its bias, if it has one, at the end of each row, and with its folded ops.
-    WithBias,
 }
 
 /// A layer that a task computes together with another one of the same input.
@@ -99,12 +84,6 @@ impl Parameters {
             let layers = [squeeze.layer, layer].map(|layer| (layer, WeightPart::Whole));
             return layers.into_iter().chain(bias).collect();
         }
-        if let Some(depthwise) = &self.depthwise {
-            return vec![
-                (depthwise.layer, WeightPart::WithBias),
-                (layer, WeightPart::Whole),
-            ];
-        }
         let first = WeightPart::Factor(FactorRole::First);
         let next = self.next.map(|next| (next, first));
         match self.factors.is_empty() {
@@ -122,9 +101,6 @@ impl Parameters {
     pub fn carries_bias(&self, index: usize) -> bool {
         if self.squeeze.is_some() {
             return index == SqueezeExciteProblem::EXCITE_WEIGHT;
-        }
-        if self.depthwise.is_some() {
-            return index == SeparableProblem::POINTWISE_WEIGHT;
         }
         self.factors.is_empty() || self.ends_layer && index + 1 == self.factors.len()
     }

@@ -18,7 +18,7 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     lower_to(planner, graph, &candidates)
 }
 
-/// The same without merged and separable convolutions and squeeze-and-excite: the launches of a layer then depend on no other layer but the next Tucker layer.
+/// The same without merged convolutions and squeeze-and-excite: the launches of a layer then depend on no other layer but the next Tucker layer.
 pub(super) fn lower_without_merged(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates_without_merged();
     lower_to(planner, graph, &candidates)

@@ -50,7 +50,7 @@ pub struct LayerTime {
 
 impl NetworkTime {
     /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. Convolutions of
-    /// one input are not merged, separable convolutions and squeeze-and-excite are not fused, so that rank choice can add up the times of layers.
+    /// one input are not merged, squeeze-and-excite is not fused, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.

@@ -40,11 +40,7 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
             let before = parameters.scale_shift.filter(|_| index == 0);
             let own = SlotRecipe {
                 slot: slots[slot].clone(),
-                weight: match source {
-                    Some((_, WeightPart::WithBias)) => depthwise_weight(network, parameters),
-                    Some((op, part)) => weight(network, op, part),
-                    None => None,
-                },
+                weight: source.and_then(|(op, part)| weight(network, op, part)),
                 bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
                 fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
@@ -59,16 +55,6 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
         recipes.collect::<Vec<_>>()
     };
     plan.layers.iter().flat_map(of_layer).collect()
-}
-
-/// The weight of the depthwise convolution of a separable convolution: with its bias, if it has one, at the end of each row.
-fn depthwise_weight(network: &Network, parameters: &Parameters) -> Option<WeightSource> {
-    let depthwise = parameters.depthwise.as_ref()?;
-    let recipe = layer_recipe(network, depthwise.layer, &depthwise.fold)?;
-    match recipe.slot.bias_len {
-        0 => recipe.weight,
-        _ => Some(WeightSource::WithBias(Box::new(recipe))),
-    }
 }
 
 /// The recipe of a slot with the weight of a convolution and its bias, if it has one or ops are folded into it.
@@ -123,9 +109,7 @@ fn weight(network: &Network, id: OpId, part: WeightPart) -> Option<WeightSource>
             groups: layer.options.groups,
         }),
         (OpKind::PRelu, _) => Some(WeightSource::Channels(name)),
-        (OpKind::Conv(_), WeightPart::Whole | WeightPart::WithBias) => {
-            Some(WeightSource::Tensor(name))
-        }
+        (OpKind::Conv(_), WeightPart::Whole) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_) | OpKind::Linear(_), WeightPart::Factor(factor)) => {
             Some(WeightSource::Factor {
                 layer: factorized_layer(network, id)?,

@@ -589,8 +589,9 @@ pub struct BenchArgs {
         conflicts_with_all = ["sweep", "scheme", "tiles_per_scheme", "cudnn", "runtime_compiled_engines", "no_fp16", "no_cudnn", "published", "json", "journal", "svg"]
     )]
     pub network: bool,
-    /// With --network: what to compare with, which must be installed: `torch`, `compile` (torch.compile), or some of torch-fp32,
-    /// torch-tf32, torch-fp16, compile-tf32, compile-fp16 [default: all of them, if PyTorch is installed]
+    /// With --network: what to compare with, which must be installed: `torch`, `compile` (torch.compile in mode reduce-overhead), `compile-max`
+    /// (in mode max-autotune-no-cudagraphs, which may take minutes to start), or some of torch-fp32, torch-tf32, torch-fp16, compile-tf32,
+    /// compile-fp16, compile-max-tf32, compile-max-fp16 [default: torch and compile, if PyTorch is installed]
     #[arg(
         long,
         value_name = "NAME,...",
@@ -609,6 +610,16 @@ pub struct BenchArgs {
         requires = "network"
     )]
     pub python: PathBuf,
+    /// With --network: the longest time in which PyTorch is ready to be timed, compilation included; what is not is listed in the report, and
+    /// not tried with larger batches
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "120",
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "network"
+    )]
+    pub start_limit: u32,
     /// With --network: how often everything is timed in turn
     #[arg(long, value_name = "N", default_value = "5", requires = "network")]
     pub rounds: NonZeroUsize,

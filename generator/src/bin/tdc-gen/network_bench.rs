@@ -6,13 +6,14 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tdc_generator::config::Config;
 use tdc_generator::emit::{network_files, write_all_atomic};
 use tdc_generator::gpu::gpu_for_device;
 use tdc_generator::ir::{Batches, Network, TensorShape};
 use tdc_generator::measure::network_bench::{
     Environment, Journal, LocalRunner, Machine, NetworkOfBatch, Report, Subject, TorchVersions,
-    measure, page, torch_subjects,
+    default_torch_subjects, measure, page, torch_subjects,
 };
 use tdc_generator::measure::tune::JournalError;
 
@@ -23,7 +24,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         .as_deref()
         .ok_or_else(|| Failure::Input("no config was given; --network needs one".to_owned()))?;
     let of_torch = match &args.against[..] {
-        [] => torch_subjects(&["torch".to_owned(), "compile".to_owned()]),
+        [] => Ok(default_torch_subjects()),
         names => torch_subjects(names),
     };
     let of_torch = of_torch.map_err(|error| Failure::Input(format!("--against: {error}")))?;
@@ -41,8 +42,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| PathBuf::from(format!("bench-{name}")));
-    let mut runner =
-        LocalRunner::new(machine.clone(), &out.join("work"), networks).map_err(Failure::input)?;
+    let start_limit = Duration::from_secs(args.start_limit.into());
+    let runner = LocalRunner::new(machine.clone(), &out.join("work"), networks, start_limit);
+    let mut runner = runner.map_err(Failure::input)?;
     let torch = torch(args, &mut runner)?;
     let mut subjects = vec![Subject::Generated];
     if torch.is_ok() {
@@ -66,7 +68,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         network: name,
         input,
         environment,
-        method: Report::method(args.rounds.get()),
+        method: Report::method(args.rounds.get(), start_limit),
         rows: measured.rows,
         failures: measured.failures,
         is_stopped: measured.is_stopped,

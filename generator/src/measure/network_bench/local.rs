@@ -2,8 +2,8 @@
 
 use super::build::{build, nvcc_arch, output};
 use super::{
-    Case, Check, CompileMode, Python, Runner, Running, Subject, TorchVersions, random_checkpoint,
-    torch_module,
+    Case, Check, CompileMode, Python, Runner, Running, StartError, Subject, TorchVersions,
+    random_checkpoint, torch_module,
 };
 use crate::compile::toolkit::Toolkit;
 use crate::emit::{Files, stage, write_all_atomic};
@@ -21,10 +21,6 @@ use std::time::Duration;
 use tdc_runtime::Checksum;
 use tdc_weights::{Checkpoint, pack, resolve};
 
-/// Longest time in which `torch.compile` is ready to be timed.
-const COMPILE_LIMIT: Duration = Duration::from_secs(120);
-/// Longest time for PyTorch without compilation, whose libraries try their algorithms.
-const START_LIMIT: Duration = Duration::from_secs(300);
 /// Time that a round of generated code should take, in microseconds, and the limits of its runs.
 const ROUND_US: f64 = 500_000.0;
 const RUNS: [f64; 2] = [40.0, 1000.0];
@@ -150,12 +146,15 @@ pub struct LocalRunner {
     work: PathBuf,
     networks: BTreeMap<u32, NetworkOfBatch>,
     torch: Option<(Python, TorchVersions)>,
+    /// Longest time in which PyTorch is ready to be timed.
+    start_limit: Duration,
     /// The batch whose inputs were written last.
     prepared: Option<u32>,
 }
 
 impl LocalRunner {
-    /// A runner for planned networks, at least one. `work` is a folder for what it makes.
+    /// A runner for planned networks, at least one. `work` is a folder for what it makes, `start_limit` the longest time in which PyTorch is
+    /// ready to be timed, compiled if the subject says so.
     ///
     /// # Errors
     /// [`MachineError::Io`] if the folder cannot be written.
@@ -163,6 +162,7 @@ impl LocalRunner {
         machine: Machine,
         work: &Path,
         networks: Vec<NetworkOfBatch>,
+        start_limit: Duration,
     ) -> Result<Self, MachineError> {
         let with_batch = |network: NetworkOfBatch| (network.network.batch(), network);
         let runner = Self {
@@ -170,6 +170,7 @@ impl LocalRunner {
             work: work.to_owned(),
             networks: networks.into_iter().map(with_batch).collect(),
             torch: None,
+            start_limit,
             prepared: None,
         };
         let files = [
@@ -453,17 +454,20 @@ fn relative_error(shape: TensorShape, found: &[f32], expected: &[f64]) -> f64 {
 }
 
 impl Runner for LocalRunner {
-    fn start(&mut self, case: &Case, subject: Subject) -> Result<Box<dyn Running>, String> {
+    fn start(
+        &mut self,
+        case: &Case,
+        subject: Subject,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn Running>, StartError> {
         self.prepare(case.batch)?;
-        let (arithmetic, mode, limit) = match subject {
+        let (arithmetic, mode) = match subject {
             Subject::Generated => return Ok(Box::new(self.generated(case)?)),
-            Subject::Torch(arithmetic) => (arithmetic, "graph", START_LIMIT),
-            Subject::Compiled(arithmetic, mode) => {
-                (arithmetic, CompileMode::as_str(mode), COMPILE_LIMIT)
-            }
+            Subject::Torch(arithmetic) => (arithmetic, "graph"),
+            Subject::Compiled(arithmetic, mode) => (arithmetic, CompileMode::as_str(mode)),
         };
         let Some((python, _)) = &self.torch else {
-            return Err("PyTorch is not used".to_owned());
+            return Err("PyTorch is not used".to_owned().into());
         };
         let [module, parameters] =
             ["module.py", "parameters.safetensors"].map(|name| self.path(name));
@@ -471,7 +475,7 @@ impl Runner for LocalRunner {
         let process = python.time(
             [&module, &parameters],
             [&batch, arithmetic.as_str(), mode],
-            limit,
+            (self.start_limit, stop),
             &self.path(&format!("{subject}_b{batch}.log")),
         )?;
         Ok(Box::new(process))

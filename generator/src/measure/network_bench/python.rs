@@ -1,7 +1,7 @@
 //! PyTorch, in processes of a Python interpreter.
 
 use super::build::end_of;
-use super::{Running, results::Check};
+use super::{Running, StartError, results::Check};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs::File;
@@ -9,10 +9,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest time of an answer that needs no compilation.
 const ANSWER_LIMIT: Duration = Duration::from_secs(600);
+/// How often it is checked whether to stop waiting for an answer.
+const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// PyTorch as it reports itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,10 +77,11 @@ impl Python {
 
     /// The only answer of a process.
     fn answer(&self, arguments: &[&std::ffi::OsStr], log: &Path) -> Result<Value, String> {
-        self.start(arguments, log)?.read(ANSWER_LIMIT)
+        let answer = self.start(arguments, log)?.read(ANSWER_LIMIT, &|| false);
+        answer.map_err(|error| error.to_string())
     }
 
-    /// Starts a process that times a network; it is ready after at most `limit`, or is ended.
+    /// Starts a process that times a network; it is ready after at most `limit`, or is ended. It is also ended if `stop` returns true before.
     ///
     /// # Errors
     /// Why it is not ready.
@@ -86,9 +89,9 @@ impl Python {
         &self,
         [module, parameters]: [&Path; 2],
         [batch, arithmetic, mode]: [&str; 3],
-        limit: Duration,
+        (limit, stop): (Duration, &dyn Fn() -> bool),
         log: &Path,
-    ) -> Result<TorchProcess, String> {
+    ) -> Result<TorchProcess, StartError> {
         let arguments = [
             "time".as_ref(),
             module.as_os_str(),
@@ -98,7 +101,7 @@ impl Python {
             mode.as_ref(),
         ];
         let mut process = self.start(&arguments, log)?;
-        process.read(limit)?;
+        process.read(limit, stop)?;
         Ok(process)
     }
 
@@ -147,25 +150,32 @@ pub struct TorchProcess {
 
 impl TorchProcess {
     /// The next answer.
-    fn read(&mut self, limit: Duration) -> Result<Value, String> {
-        let answer = self
-            .answers
-            .recv_timeout(limit)
-            .map_err(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    format!("no answer within {} seconds; it was ended", limit.as_secs())
+    fn read(&mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Value, StartError> {
+        let end = Instant::now() + limit;
+        let answer = loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left.min(STOP_EVERY)) {
+                Ok(answer) => break answer,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.last_message().into()),
+                Err(RecvTimeoutError::Timeout) if stop() => {
+                    return Err("stopped".to_owned().into());
                 }
-                RecvTimeoutError::Disconnected => {
-                    let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-                    let last = log.lines().rev().find(|line| !line.trim().is_empty());
-                    let last = last.unwrap_or("the process has ended without a message");
-                    format!("{}; see {}", end_of(last), self.log.display())
-                }
-            })?;
+                Err(RecvTimeoutError::Timeout) if left > STOP_EVERY => {}
+                Err(RecvTimeoutError::Timeout) => return Err(StartError::Limit(limit)),
+            }
+        };
         match answer["failure"].as_str() {
-            Some(failure) => Err(failure.to_owned()),
+            Some(failure) => Err(failure.to_owned().into()),
             None => Ok(answer),
         }
+    }
+
+    /// What the process has written last, and where.
+    fn last_message(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.unwrap_or("the process has ended without a message");
+        format!("{}; see {}", end_of(last), self.log.display())
     }
 }
 
@@ -181,7 +191,8 @@ impl Running for TorchProcess {
         let asked = input.write_all(b"time\n").and_then(|()| input.flush());
         // If the process has ended, its last answer or its log says why.
         drop(asked);
-        let answer = self.read(ANSWER_LIMIT)?;
+        let answer = self.read(ANSWER_LIMIT, &|| false);
+        let answer = answer.map_err(|error| error.to_string())?;
         answer["us"]
             .as_f64()
             .ok_or_else(|| format!("the answer has no time: {answer}"))
@@ -227,7 +238,7 @@ echo '{\"failure\": \"out of memory\"}'
         let paths = [Path::new("m.py"), Path::new("p")];
         let limit = Duration::from_secs(20);
         let mut process = python
-            .time(paths, ["1", "fp32", "graph"], limit, &log)
+            .time(paths, ["1", "fp32", "graph"], (limit, &|| false), &log)
             .unwrap();
         assert_eq!(process.time_us(), Ok(3.5));
         assert_eq!(process.time_us(), Err("out of memory".to_owned()));
@@ -243,12 +254,30 @@ echo '{\"failure\": \"out of memory\"}'
         let script = format!("sleep 1\ntouch {}\nsleep 60\n", marker.display());
         let python = python(dir.path(), &script);
         let paths = [Path::new("m.py"), Path::new("p")];
-        let limit = Duration::from_millis(50);
-        let failed = python.time(paths, ["1", "fp16", "graph"], limit, &log);
+        let limit = Duration::from_millis(250);
+        let failed = python.time(paths, ["1", "fp16", "graph"], (limit, &|| false), &log);
         let error = failed.err().unwrap();
-        assert!(error.starts_with("no answer within 0 seconds"), "{error}");
+        assert_eq!(error, StartError::Limit(limit));
+        assert_eq!(
+            error.to_string(),
+            "not ready within 0.25 seconds; it was ended"
+        );
         std::thread::sleep(Duration::from_millis(1500));
         assert!(!marker.exists());
+    }
+
+    #[test]
+    fn a_start_ends_when_the_run_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let python = python(dir.path(), "sleep 60\n");
+        let paths = [Path::new("m.py"), Path::new("p")];
+        let before = Instant::now();
+        let limit = Duration::from_secs(50);
+        let failed = python.time(paths, ["1", "fp16", "graph"], (limit, &|| true), &log);
+        let error = failed.err().unwrap();
+        assert_eq!(error, StartError::Failed("stopped".to_owned()));
+        assert!(before.elapsed() < Duration::from_secs(20));
     }
 
     #[test]

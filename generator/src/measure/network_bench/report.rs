@@ -2,6 +2,7 @@
 
 use super::{Failure, Row, Subject, TorchVersions};
 use serde::Serialize;
+use std::time::Duration;
 
 /// Where and how times were measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,13 +54,14 @@ pub(super) struct Line<'a> {
 
 impl Report {
     /// The method, for readers of the report.
-    pub fn method(rounds: usize) -> Vec<String> {
+    pub fn method(rounds: usize, start_limit: Duration) -> Vec<String> {
         [
             format!("Microseconds of a run: the median over {rounds} rounds, in which all subjects run in turn."),
             "A round is the median of 20 samples, each of many replays of a CUDA graph (in mode reduce-overhead: of calls). Inputs and outputs are on the GPU.".to_owned(),
             "Generated code: input and output in fp32 NCHW, conversions included; its results are checked before its time counts.".to_owned(),
             "PyTorch: the same network as a module made from the config, with the same random parameters, in inference; fp32 and TF32 in NCHW, fp16 in channels_last, each in a CUDA graph; input and output in that format.".to_owned(),
-            "torch.compile: channels_last and frozen parameters; of the modes reduce-overhead and max-autotune-no-cudagraphs (in a CUDA graph) those that are ready within two minutes, and of these the faster one.".to_owned(),
+            "torch.compile: channels_last and frozen parameters; compile is mode reduce-overhead, compile-max is mode max-autotune-no-cudagraphs in a CUDA graph. The charts have the faster one.".to_owned(),
+            format!("What is not ready within {} seconds is ended, and not tried with larger batches.", start_limit.as_secs_f64()),
         ]
         .to_vec()
     }

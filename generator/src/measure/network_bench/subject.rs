@@ -25,7 +25,7 @@ impl Arithmetic {
     }
 }
 
-/// A mode of `torch.compile`. The faster one counts.
+/// A mode of `torch.compile`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CompileMode {
     /// `reduce-overhead`, which records a CUDA graph of its own.
@@ -68,12 +68,17 @@ impl Subject {
         Self::Compiled(Arithmetic::Fp16, CompileMode::MaxAutotune),
     ];
 
-    /// The name of it and of its other modes in options; that of a group is the part before the hyphen.
-    fn option(self) -> String {
+    /// The name of its group in `--against`, and what it computes with.
+    fn parts(self) -> (&'static str, Option<Arithmetic>) {
         match self {
-            Self::Generated => "generated".to_owned(),
-            Self::Torch(arithmetic) => format!("torch-{}", arithmetic.as_str()),
-            Self::Compiled(arithmetic, _) => format!("compile-{}", arithmetic.as_str()),
+            Self::Generated => ("generated", None),
+            Self::Torch(arithmetic) => ("torch", Some(arithmetic)),
+            Self::Compiled(arithmetic, CompileMode::ReduceOverhead) => {
+                ("compile", Some(arithmetic))
+            }
+            Self::Compiled(arithmetic, CompileMode::MaxAutotune) => {
+                ("compile-max", Some(arithmetic))
+            }
         }
     }
 
@@ -94,11 +99,9 @@ impl Subject {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.option())?;
-        match self {
-            Self::Compiled(_, mode) => write!(f, "-{}", mode.as_str()),
-            _ => Ok(()),
-        }
+        let (group, arithmetic) = self.parts();
+        f.write_str(group)?;
+        arithmetic.map_or(Ok(()), |arithmetic| write!(f, "-{}", arithmetic.as_str()))
     }
 }
 
@@ -121,9 +124,18 @@ impl<'de> Deserialize<'de> for Subject {
 /// A name in `--against` that is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` cannot be compared with; choose among torch, compile, torch-fp32, torch-tf32, torch-fp16, compile-tf32, compile-fp16"
+    "`{0}` cannot be compared with; choose among torch, compile, compile-max, torch-fp32, torch-tf32, torch-fp16, compile-tf32, compile-fp16, compile-max-tf32, compile-max-fp16"
 )]
 pub struct ParseSubjectsError(String);
+
+/// The subjects of PyTorch that are compared with by default. `torch.compile` in mode `max-autotune-no-cudagraphs` must be named: it may take
+/// minutes to start.
+pub fn default_torch_subjects() -> Vec<Subject> {
+    let subjects = Subject::ALL.into_iter();
+    subjects
+        .filter(|subject| ["torch", "compile"].contains(&subject.parts().0))
+        .collect()
+}
 
 /// The subjects of PyTorch that names select: of a group, such as `torch`, or of one arithmetic, such as `compile-fp16`.
 ///
@@ -131,9 +143,8 @@ pub struct ParseSubjectsError(String);
 /// [`ParseSubjectsError`] with the first unknown name.
 pub fn torch_subjects(names: &[String]) -> Result<Vec<Subject>, ParseSubjectsError> {
     let selects = |name: &String, subject: &Subject| {
-        let option = subject.option();
-        let group = option.split('-').next();
-        *subject != Subject::Generated && (*name == option || Some(name.as_str()) == group)
+        let (group, _) = subject.parts();
+        *subject != Subject::Generated && (*name == subject.to_string() || name == group)
     };
     let is_known = |name: &&String| Subject::ALL.iter().any(|subject| selects(name, subject));
     if let Some(name) = names.iter().find(|name| !is_known(name)) {

@@ -38,7 +38,6 @@ pub const GROUPS: &[Group] = &[
             "pad",
             "global_pool",
             "squeeze_excite",
-            "separable",
             "elementwise",
         ],
         products: None,

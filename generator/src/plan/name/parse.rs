@@ -6,8 +6,8 @@ use crate::ir::{
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     MAX_ELEMENTS, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
-    Prologue, Reduce, ResizeProblem, Rounding, SeparableProblem, SqueezeExciteProblem, TensorShape,
-    Tolerance, TuckerProblem, activation_of_label, number_of_label,
+    Prologue, Reduce, ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance,
+    TuckerProblem, activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -38,7 +38,6 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "nearestfloor" => words.resize(Interpolation::Nearest(Rounding::Floor))?,
         "nearestceil" => words.resize(Interpolation::Nearest(Rounding::Ceil))?,
         "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
-        "separable" => words.separable()?,
         "squeezeexcite" => words.squeeze_excite()?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
             norm: ChannelNorm::Softmax,
@@ -334,21 +333,6 @@ impl Words<'_> {
         fits.then_some(Problem::ConvTranspose(problem))
     }
 
-    fn separable(&mut self) -> Option<Problem> {
-        let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
-        let problem = SeparableProblem {
-            depthwise: self.filter(batch, c, c)?,
-            between: self.epilogue(),
-            n,
-            epilogue: match self.word("pointwise") {
-                true => self.epilogue(),
-                false => return None,
-            },
-        };
-        let is_depthwise = problem.depthwise.groups == c && !problem.between.residual;
-        is_depthwise.then_some(Problem::Separable(problem))
-    }
-
     fn squeeze_excite(&mut self) -> Option<Problem> {
         let problem = SqueezeExciteProblem {
             x: self.sizes()?,
@@ -526,8 +510,6 @@ mod tests {
             "layernorm1em6_c96_h56_w56",
             "lrn5x1em4x0p75x1_b2_c96_h55_w55",
             "squeezeexcite_c96_h7_w7_n24_bias_relu_gate_bias_hardsigmoid",
-            "separable_c96_n24_h56_w55_k3x5_s2_p1x2x0x2_d2_g96_bias_clip0x6_pointwise_bias_residual",
-            "separable_b3_c5_n1_h4_w4_k1x1_g5_pointwise_relu",
             "squeezeexcite_b2_c5_h1_w3_n1_gate_after_silu",
             "addrelu_c64_h56_w56",
             "addclipm0p5xinf_c64_h56_w56",
@@ -600,9 +582,6 @@ mod tests {
             "lrn0x1x1x1_c1_h1_w1",
             "squeezeexcite_c96_h7_w7_n24_bias_relu",
             "squeezeexcite_c96_h7_w7_n24_gate_residual",
-            "separable_c96_n24_h56_w56_k3x3_p1_g48_pointwise",
-            "separable_c96_n24_h56_w56_k3x3_p1_g96",
-            "separable_c96_n24_h56_w56_k3x3_p1_g96_residual_pointwise",
             "squeezeexcite_c96_h7_w7_n0_gate",
             "squeezeexcite_c96_h7_w7_n24_gate_after",
             "lrn5x1x1x0_c1_h1_w1",

@@ -122,7 +122,6 @@ pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
             let weights: &[&str] = &["_squeeze", "_excite", "_squeeze_bias"];
             &weights[..weights.len() - usize::from(!problem.squeeze.bias)]
         }
-        Problem::Separable(_) => &["_depthwise", "_pointwise"],
         _ => &[""],
     };
     let name = &unit.unit.name;
@@ -286,7 +285,6 @@ mod tests {
             "globalavgpool_c5_h7_w7",
             "conv_c5_n7_h9_w9_k3x3_bias",
             "tucker_c32_d8x8_n32_h9_w9_k3x3_p1",
-            "separable_c5_n7_h9_w9_k3x3_g5_bias_pointwise",
             "squeezeexcite_c5_h9_w9_n3_gate",
             "squeezeexcite_c5_h9_w9_n3_bias_gate_bias",
         ] {
