@@ -184,8 +184,8 @@ mod tests {
                                 ..ConvShape::new(16, 8, h, w, r, s)
                             };
                             let reach = [
-                                (r - 1) * dilation[0] + 1 <= h + top + bottom,
-                                (s - 1) * dilation[1] + 1 <= w + left + right,
+                                (r - 1) * dilation[0] < h + top + bottom,
+                                (s - 1) * dilation[1] < w + left + right,
                             ];
                             if reach == [true; 2] {
                                 assert_reads(&shape);
