@@ -107,6 +107,9 @@ inline void tdc_pdl_wait() {}
 inline void tdc_pdl_trigger() {}
 inline void tdc_pdl_wait_and_trigger() {}
 
+#define TDC_PREFETCH
+inline void tdc_prefetch_l2(const void*) {}
+
 #define TDC_FP16
 inline unsigned tdc_to_fp16x2(float first, float second) {
     return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
