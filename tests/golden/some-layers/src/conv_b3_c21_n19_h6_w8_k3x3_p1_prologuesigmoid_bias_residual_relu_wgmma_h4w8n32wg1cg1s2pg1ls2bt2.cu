@@ -26,9 +26,9 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     constexpr int TH = 4, TW = 8, TN = 32;  // output rows, columns and channels of a tile
     // chunks of the sum, K steps of a chunk and of a stage of weights
     constexpr int CHUNKS = 2, STEPS = 9, STAGE_STEPS = 3;
-    // staged input: pixels of a row, of all rows; planes of eight channels of a chunk, and their distance
-    constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2, PLANE_PITCH = 80;
-    constexpr int TERM_WORDS = 4 * PLANES * PLANE_PITCH;  // of the staged input, in 32-bit words
+    // staged input: pixels of a row, of all rows; planes of eight channels of a chunk
+    constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2;
+    constexpr int TERM_WORDS = 4 * PLANES * PLANE;  // of the staged input, in 32-bit words
     constexpr int WGMMA_N = 32, SLICES = 1;  // columns of a product, products of a tile
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -244,11 +244,11 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                         // A step has 16 channels of one filter tap.
                         const int step = first_step + i;
                         const int tap_row = step / FILTER_W % FILTER_H, tap_column = step % FILTER_W;
-                        const int offset = 4 * (step / (FILTER_H * FILTER_W) * 2 * PLANE_PITCH
-                                                + tap_row * ROW_LEN + tap_column);
+                        const int offset = 4 * (step / (FILTER_H * FILTER_W) * 2 * PLANE + tap_row * ROW_LEN
+                                                + tap_column);
 #pragma unroll
                         for (int j = 0; j < 4; ++j) {
-                            const unsigned* const a = staged + at[j % 2] + offset + j / 2 * (4 * PLANE_PITCH);
+                            const unsigned* const a = staged + at[j % 2] + offset + j / 2 * (4 * PLANE);
                             a_hi[step % 2][j] = a[0];
                             a_lo[step % 2][j] = a[TERM_WORDS];
                         }

@@ -101,8 +101,8 @@ impl Cells {
     }
 
     /// Cells of an image.
-    pub(super) fn of_image(&self) -> u32 {
-        self.grid[0] * self.grid[1]
+    pub(super) fn of_image(&self) -> u64 {
+        u64::from(self.grid[0]) * u64::from(self.grid[1])
     }
 
     /// Whether each cell has an output and one pixel, both at the same place: a filter of one tap without stride and padding.
@@ -114,10 +114,11 @@ impl Cells {
             && [shape.out_h(), shape.out_w()] == pixels
     }
 
-    /// Cells from the first to the last one that has an output.
-    pub(super) fn with_outputs(&self, shape: &ConvShape) -> u32 {
-        let last = (shape.out_h() - 1) * self.grid[1] + shape.out_w();
-        (shape.batch - 1) * self.of_image() + last
+    /// Cells from the first to the last one that has an output, of all images.
+    pub(super) fn with_outputs(&self, shape: &ConvShape) -> u64 {
+        let rows = u64::from(shape.out_h() - 1);
+        let last = rows * u64::from(self.grid[1]) + u64::from(shape.out_w());
+        u64::from(shape.batch - 1) * self.of_image() + last
     }
 }
 
@@ -129,7 +130,7 @@ mod tests {
     /// What each output reads by taps and cells, against the definition of a convolution.
     fn assert_reads(shape: &ConvShape) {
         let cells = Cells::new(shape);
-        let images = i64::from(cells.of_image());
+        let images = cells.of_image() as i64;
         let pixel_of = |phase: &Phase, cell: i64| {
             let (image, cell) = (cell.div_euclid(images), cell.rem_euclid(images));
             let [row, column] = [
@@ -142,8 +143,8 @@ mod tests {
         };
         for image in 0..shape.batch {
             for (y, x) in (0..shape.out_h()).flat_map(|y| (0..shape.out_w()).map(move |x| (y, x))) {
-                let cell = i64::from(image * cells.of_image() + y * cells.grid[1] + x);
-                assert!(cell < i64::from(cells.with_outputs(shape)));
+                let cell = i64::from(image) * images + i64::from(y * cells.grid[1] + x);
+                assert!(cell < cells.with_outputs(shape) as i64);
                 for (i, tap) in cells.taps.iter().enumerate() {
                     let (r, s) = (i as u32 / shape.s, i as u32 % shape.s);
                     let row = (y * shape.stride[0] + r * shape.dilation[0])
@@ -197,6 +198,22 @@ mod tests {
             }
         }
         assert!(checked > 400, "{checked}");
+    }
+
+    #[test]
+    fn many_cells_are_counted_without_overflow() {
+        let shape = ConvShape {
+            batch: 1 << 24,
+            padding: Padding::all(1000),
+            ..ConvShape::new(16, 8, 1, 1, 1, 1)
+        };
+        // Cells are those of the outputs, most of which read padding only.
+        let cells = Cells::new(&shape);
+        assert_eq!(cells.of_image(), 3001 * 3001);
+        assert_eq!(
+            cells.with_outputs(&shape),
+            ((1 << 24) - 1) * 3001 * 3001 + 2000 * 3001 + 2001
+        );
     }
 
     #[test]

@@ -13,6 +13,12 @@ use crate::scheme::{MAX_GRID, Tile};
 const MAX_STEPS: u32 = 64;
 const MAX_STAGE_STEPS: u32 = 4;
 
+/// Maximum number of cells, far from overflow when those of an image and a tile are added.
+const MAX_CELLS: u64 = 1 << 30;
+
+/// More staged cells do not fit shared memory.
+const MAX_STAGED: u64 = 1 << 14;
+
 /// Maximum number of copies of a thread in a chunk, which are unrolled.
 const MAX_ITEMS: u32 = 64;
 
@@ -27,6 +33,8 @@ const LOADER_REGISTERS: u32 = 56;
 pub(super) struct NhwcGeometry {
     pub(super) tile: WgmmaNhwcTile,
     pub(super) cells: Cells,
+    /// Cells of all images, to the last output.
+    pub(super) all_cells: u32,
     /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
     pub(super) wgmma_n: u32,
     /// Chunks of the sum, K steps of a chunk, and of a stage of weights.
@@ -107,6 +115,12 @@ impl NhwcGeometry {
             .find(|&count| steps.is_multiple_of(count))?;
         let cells = Cells::new(shape);
         let rows = WGMMA_M * warpgroups;
+        let all_cells = cells.with_outputs(shape);
+        let spans = cells.phases.iter().map(|phase| u64::from(phase.span));
+        if all_cells.max(cells.of_image()) > MAX_CELLS || spans.sum::<u64>() > MAX_STAGED {
+            return None;
+        }
+        let all_cells = all_cells as u32;
         let mut staged = 0;
         let phases_at = cells.phases.iter().map(|phase| {
             let at = staged;
@@ -128,7 +142,7 @@ impl NhwcGeometry {
             tn,
             stages + input_stages,
         );
-        let tiles = cells.with_outputs(shape).div_ceil(rows);
+        let tiles = all_cells.div_ceil(rows);
         let tile_step = tiles.div_ceil(block_tiles);
         // The source is the same for all GPUs.
         let of_source = &FIRST_CLUSTER_GPU;
@@ -146,6 +160,7 @@ impl NhwcGeometry {
         fits.then_some(Self {
             tile,
             cells,
+            all_cells,
             wgmma_n,
             chunks: groups / chunk_groups,
             steps,

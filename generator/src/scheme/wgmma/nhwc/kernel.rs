@@ -80,7 +80,7 @@ struct InputContext {
     /// Rows of the product are cells, not pixels of the output; cells to the last output, of an image, and of a row.
     rows_are_cells: bool,
     cells: u32,
-    image_cells: u32,
+    image_cells: u64,
     row_cells: u32,
     /// Each cell has an output and one pixel.
     are_pixels: bool,
@@ -113,7 +113,7 @@ impl PhaseContext {
     fn new(phase: &Phase, at: u32, cells: &Cells) -> Self {
         Self {
             at,
-            ahead: i64::from(cells.of_image()) + phase.first - i64::from(at),
+            ahead: cells.of_image() as i64 + phase.first - i64::from(at),
             row: phase.pixel[0],
             column: phase.pixel[1],
         }
@@ -219,7 +219,7 @@ impl InputContext {
         Self {
             input_stages: sizes.tile.input_stages,
             rows_are_cells: true,
-            cells: cells.with_outputs(shape),
+            cells: sizes.all_cells,
             image_cells: cells.of_image(),
             row_cells: cells.grid[1],
             are_pixels: cells.are_pixels(shape),

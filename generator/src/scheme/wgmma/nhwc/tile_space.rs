@@ -1,5 +1,6 @@
 //! The tile space.
 
+use super::cells::Cells;
 use super::geometry::NhwcGeometry;
 use super::{WgmmaNhwcTile, supports_problem};
 use crate::gpu::Gpu;
@@ -53,8 +54,10 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaNhwcTile> 
         .into_iter()
         .filter(|count| groups.is_multiple_of(*count))
         .collect();
-    let cells = super::cells::Cells::new(shape).with_outputs(shape);
     let mut found = Vec::new();
+    let Ok(cells) = u32::try_from(Cells::new(shape).with_outputs(shape)) else {
+        return found;
+    };
     for warpgroups in 1..=4 {
         for &tn in &widths {
             let counts = block_tiles(problem, cells.div_ceil(WGMMA_M * warpgroups), tn, gpu);
