@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::ir::{Activation, ConvProblem, Network, OpKind, Problem, Reduce, TilePolicy};
+use tdc_generator::ir::{
+    Activation, Batches, ConvProblem, DType, Network, OpKind, Precision, Problem, Reduce,
+    TilePolicy,
+};
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
     ChosenBy, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_with,
@@ -167,9 +170,21 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
     );
 }
 
-/// Every problem of the configs, by its tuning key.
+/// Every problem of the configs, by its tuning key, and of ResNet-50 in fp16 with 8 images.
 fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
+    let with_fp16_activations = Overrides {
+        dense: true,
+        precision: Some(Precision::Fp16),
+        activations: Some(DType::Fp16),
+        batches: Some(Batches::one(8)),
+        ..Overrides::default()
+    };
+    let resnet = yaml::load(
+        &root().join("configs/resnet50.yaml"),
+        &with_fp16_activations,
+    );
+    problems.add(&resnet.unwrap());
     for file in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = file.unwrap().path();
         for overrides in Problems::measured_forms() {
