@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy
 from data import TEST_COPIES
 from results import Job, LatencyKey, Results
+from training import TEMPERATURE
 
 SAMPLES = 2000
 COMPARED = [
@@ -29,7 +30,13 @@ COMPARED = [
     ("admm", "narrow"),
     ("direct", "direct, uniform ranks"),
     ("direct", "direct, tdc ranks"),
+    ("distilled", "direct"),
+    ("distilled", "dense"),
+    ("half", "direct"),
+    ("half", "admm"),
 ]
+RECIPES = ("direct", "distilled", "admm", "half")
+"""Those that are compared with narrow networks of equal latency."""
 
 INTRODUCTION = """\
 Cluttered digits, {clutter} pieces of clutter, noise {noise}, {copies} renderings of each of the 1,047 base images of
@@ -46,12 +53,21 @@ The base network is a dense network after {epochs} epochs. Every arm trains as m
 - **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy then; dual updates in an epoch:
   {updates}), the rest decomposed.
 - **control**: as admm, without its pull towards low rank.
+- **half**: as admm, but half of the epochs each, the second half at the rate of `direct`.
+- **distilled**: as direct, at its rate; half of the loss is the divergence from the base network's classes, softened
+  by a temperature of {temperature:g}.
 - **narrow**: a dense network with fewer channels and about as many operations, trained for both spans.
+
+Rates to choose from: {grids}.
 
 *Train* is the accuracy on the images of the training at the end."""
 
 LATENCY = """
 *us* is the measured time of the generated network for one image, in fp32, with the ranks of seed 0."""
+EQUAL = """\
+Networks with the same measured latency, in fp32. *Predicted* is the time by `tdc-gen plan`. A compressed network is
+compared with the fastest narrow one that is not faster, so that the narrow one has at least as much time. Narrow
+networks have the rate that was tuned for the nearest number of operations."""
 
 
 @dataclass
@@ -72,13 +88,13 @@ def tables(results: Results) -> dict[tuple[str, float], Table]:
     """By network and cut: the arms, at their chosen rates, with the seeds that all of them have."""
     found: dict[tuple[str, float], Table] = defaultdict(lambda: defaultdict(Arm))
     for job, run in results.runs.items():
-        if job.arm == "fine" or results.rates.get((job.network, job.arm, job.cut)) == job.rate:
+        if job.arm == "fine" or results.rate(job.network, job.arm, job.cut) == job.rate:
             add(found[job.network, job.cut], job, run)
             form = job.arm if job.arm in ("dense", "narrow") else job.method
             found[job.network, job.cut][label(job)].us = results.latencies.get(LatencyKey(job.network, form, job.cut))
     whole = {}
     for (network, cut), table in sorted(found.items()):
-        if cut:
+        if "direct" in table:
             whole[network, cut] = finished({**table, "dense": found[network, 0.0]["dense"]})
     return whole
 
@@ -154,6 +170,47 @@ def differences(table: Table) -> list[str]:
     return lines
 
 
+def equal_latency(results: Results, network: str, batch: int) -> list[str]:
+    """A section that compares compressed with narrow networks of equal latency, if compression has a gain."""
+    times = {key: us for key, us in results.latencies.items() if (key.network, key.batch) == (network, batch)}
+    dense = times.get(LatencyKey(network, "dense", 0.0, batch))
+    compressed = [key for key, us in times.items() if key.form == "optimal" and dense and us < dense]
+    if batch == 1 or not compressed:
+        return []
+    table: dict[LatencyKey, dict[str, Arm]] = defaultdict(lambda: defaultdict(Arm))
+    for job, run in results.runs.items():
+        key = LatencyKey(job.network, job.arm if job.arm in ("dense", "narrow") else job.method, job.cut, batch)
+        known = job.arm in (*RECIPES, "dense", "narrow")
+        if known and key in times and results.rate(job.network, job.arm, job.cut) == job.rate:
+            table[key][job.arm].test[job.seed] = [int(digit) / TEST_COPIES for digit in str(run["test"])]
+    wanted = [key for key in table if key.form in ("dense", "narrow") or key in compressed]
+    seeds = set.intersection(*(set(arm.test) for key in wanted for arm in table[key].values()))
+    if not seeds:
+        return []
+    values = {
+        (key, name): numpy.array([arm.test[seed] for seed in sorted(seeds)])
+        for key in wanted
+        for name, arm in table[key].items()
+    }
+    lines = [f"## {network}, {batch} images, equal latency", "", EQUAL, ""]
+    columns = ["network", "operations cut (%)", "us", "predicted", "test (%)", "interval"]
+    lines += [row(columns), "|" + "---|" * len(columns)]
+    for (key, name), tests in sorted(values.items(), key=lambda item: (times[item[0][0]], item[0][1])):
+        mean, low, high = interval(tests)
+        cells = [name, f"{100 * key.cut:.0f}", f"{times[key]:.1f}", f"{results.predicted[key]:.1f}"]
+        lines.append(row([*cells, f"{mean:.1f}", f"{low:.1f} to {high:.1f}"]))
+    lines += ["", "| difference | points | interval |", "|---|---|---|"]
+    uncompressed = sorted((key for key in wanted if key.form in ("dense", "narrow")), key=lambda key: times[key])
+    for key, name in values:
+        if key.form == "optimal":
+            # The dense network is slower than every network of the list.
+            rival = next(other for other in uncompressed if times[other] >= times[key])
+            mean, low, high = interval(values[key, name] - values[rival, rival.form])
+            one, other = f"{name}, {100 * key.cut:.0f} % cut", f"{rival.form}, {100 * rival.cut:.0f} % cut"
+            lines.append(f"| {one}, minus {other} | {mean:.1f} | {low:.1f} to {high:.1f} |")
+    return [*lines, ""]
+
+
 def left_out(results: Results) -> list[str]:
     """Says which methods found no ranks."""
     missing = sorted({(key.method, key.network, key.cut) for key, plan in results.plans.items() if not plan["layers"]})
@@ -163,12 +220,16 @@ def left_out(results: Results) -> list[str]:
 def page(results: Results) -> str:
     """The page."""
     lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`; do not edit.", ""]
-    lines += [INTRODUCTION.format(**results.settings), *([LATENCY] if results.latencies else []), ""]
+    grids = "; ".join(f"{arm} {', '.join(f'{rate:g}' for rate in rates)}" for arm, rates in results.grids().items())
+    introduction = INTRODUCTION.format(**results.settings, temperature=TEMPERATURE, grids=grids)
+    lines += [introduction, *([LATENCY] if results.latencies else []), ""]
     reasons = left_out(results)
     lines += [*reasons, ""] if reasons else []
     for (network, cut), table in tables(results).items():
         lines += [f"## {network}, {100 * cut:.0f} % of the operations cut", ""]
         lines += [*arms(table), "", *differences(table), ""]
+    for network, batch in sorted({(key.network, key.batch) for key in results.latencies}):
+        lines += equal_latency(results, network, batch)
     return "\n".join(lines)
 
 

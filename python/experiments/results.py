@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 Record = dict[str, object]
+RATE_OF = {"distilled": "direct", "half": "direct"}
+"""Arms that have the rate which was chosen for another."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class LatencyKey:
     network: str
     form: str
     cut: float
+    batch: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Results:
         self.plans: dict[PlanKey, Record] = {}
         self.runs: dict[Job, Record] = {}
         self.latencies: dict[LatencyKey, float] = {}
+        self.predicted: dict[LatencyKey, float | None] = {}
         self._lock = threading.Lock()
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
@@ -72,11 +76,12 @@ class Results:
         if "settings" in record:
             self.settings = record["settings"]
         elif "rates" in record:
-            self.rates = {(network, arm, cut): rate for network, arm, cut, rate in record["rates"]}
+            self.rates |= {(network, arm, cut): rate for network, arm, cut, rate in record["rates"]}
         elif "plan" in record:
             self.plans[PlanKey(**record["plan"])] = record
         elif "latency" in record:
-            self.latencies[LatencyKey(**record["latency"])] = record["us"]
+            key = LatencyKey(**record["latency"])
+            self.latencies[key], self.predicted[key] = record["us"], record.get("predicted")
         else:
             self.runs[Job(**record["job"])] = record
 
@@ -97,19 +102,42 @@ class Results:
         elif self.settings != settings:
             raise ValueError(f"{self.path} has results of other settings, {self.settings}; give another folder")
 
+    def rate(self, network: str, arm: str, cut: float) -> float | None:
+        """The chosen rate of an arm. Narrow networks of other cuts have that of the nearest."""
+        arm = RATE_OF.get(arm, arm)
+        cuts = [known for of, tuned, known in self.rates if (of, tuned) == (network, arm)]
+        if arm == "narrow" and cuts:
+            cut = min(cuts, key=lambda known: abs(known - cut))
+        return self.rates.get((network, arm, cut))
+
+    def grids(self) -> dict[str, list[float]]:
+        """The rates that seed 0 has tried for each tuned arm."""
+        tuned = sorted({arm for _, arm, _ in self.rates})
+        return {arm: sorted({job.rate for job in self.runs if job.arm == arm and job.seed == 0}) for arm in tuned}
+
+    def same_experiment(self, settings: Record) -> bool:
+        """Whether the results have these settings, whatever runs have chosen the rates."""
+        return {**self.settings, "rates": None} == {**settings, "rates": None}
+
     def set_rates(self, rates: dict[tuple[str, str, float], float]) -> None:
         """Writes the chosen rates by network, arm and cut."""
-        if self.rates != rates:
+        if any(self.rates.get(key) != rate for key, rate in rates.items()):
             self._append({"rates": [[*key, rate] for key, rate in rates.items()]})
 
     def add_plan(self, key: PlanKey, record: Record) -> None:
         """Writes a plan: `layers`, the ranks by module, or None with a `reason`."""
         self._append({"plan": asdict(key)} | record)
 
+    def add_plans(self, plans: dict[PlanKey, Record]) -> None:
+        """Writes plans of other results that are not there."""
+        for key, plan in plans.items():
+            if key not in self.plans:
+                self._append(plan)
+
     def add_run(self, job: Job, record: Record) -> None:
         """Writes a finished run."""
         self._append({"job": asdict(job)} | record)
 
-    def add_latency(self, key: LatencyKey, us: float) -> None:
-        """Writes the measured time of a generated network, microseconds."""
-        self._append({"latency": asdict(key), "us": us})
+    def add_latency(self, key: LatencyKey, us: float, predicted: float) -> None:
+        """Writes the measured time of a generated network for a batch, and that of its plan, microseconds."""
+        self._append({"latency": asdict(key), "us": us, "predicted": predicted})

@@ -25,7 +25,7 @@ from pathlib import Path
 import data
 import torch
 import training
-from arms import BASE_RATE, RATES, TUNED, Experiment
+from arms import BASE_RATE, RATES, WIDER, Experiment
 from networks import NETWORKS
 from results import Job, Results
 
@@ -73,9 +73,12 @@ class Pool:
 
 def tuning_jobs(network: str, cuts: list[float]) -> list[Job]:
     """The runs of seed 0 that choose the rates."""
-    jobs = [Job(network, "dense", 0.0, 0, rate) for rate in RATES]
-    arms = [arm for arm in TUNED if arm != "dense"]
-    return jobs + [Job(network, arm, cut, 0, rate) for cut in cuts for arm in arms for rate in RATES]
+    return [
+        Job(network, arm, cut, 0, rate)
+        for arm, rates in RATES.items()
+        for cut in ([0.0] if arm == "dense" else cuts)
+        for rate in rates
+    ]
 
 
 def chosen_rates(results: Results, jobs: list[Job]) -> dict[tuple[str, str, float], float]:
@@ -89,15 +92,16 @@ def chosen_rates(results: Results, jobs: list[Job]) -> dict[tuple[str, str, floa
 
 def dense_jobs(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
     """The runs of a seed that need no ranks, at the chosen rates."""
-    dense = Job(network, "dense", 0.0, seed, results.rates[network, "dense", 0.0])
-    return [dense, *(Job(network, "narrow", cut, seed, results.rates[network, "narrow", cut]) for cut in cuts)]
+    networks = [("dense", 0.0), *(("narrow", cut) for cut in [*cuts, *WIDER.get(network, ())])]
+    return [Job(network, arm, cut, seed, results.rate(network, arm, cut)) for arm, cut in networks]
 
 
 def jobs_of_seed(results: Results, network: str, cuts: list[float], seed: int) -> list[Job]:
     """All runs of a seed at the chosen rates. Methods that found no ranks are left out."""
     jobs = []
     for cut in cuts:
-        rates = {arm: results.rates[network, arm, cut] for arm in ("direct", "admm", "control")}
+        arms = ("direct", "admm", "control", "distilled", "half")
+        rates = {arm: results.rate(network, arm, cut) for arm in arms}
         jobs += [Job(network, arm, cut, seed, rate) for arm, rate in rates.items()]
         jobs.append(Job(network, "fine", cut, seed, 0.1 * BASE_RATE))
         jobs += [Job(network, "direct", cut, seed, rates["direct"], method) for method in METHODS[1:]]
@@ -123,14 +127,14 @@ def choose_difficulty(experiment: Experiment, pool: Pool, networks: list[str], t
     experiment.difficulty = choices[0]
 
 
-def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[float], seeds: int) -> None:
+def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[float], seeds: Sequence[int]) -> None:
     """The whole experiment: base networks, plans of ranks, rates, all arms."""
 
     def job_tasks(jobs: Iterable[Job]) -> list[Task]:
         return [(f"{job}", partial(experiment.run, job)) for job in jobs]
 
     results = experiment.results
-    pairs = [(network, seed) for seed in range(seeds) for network in networks]
+    pairs = [(network, seed) for seed in seeds for network in networks]
     pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in pairs)
     keys = [Job(n, "direct", cut, s, 0.0, method).plan for n, s in pairs for cut in cuts for method in METHODS]
     plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in dict.fromkeys(keys)]
@@ -163,10 +167,12 @@ def beside_others(run: Callable[..., str]) -> Callable[..., str]:
     return released
 
 
-def rates_of(other: Results | None) -> str:
+def rates_of(other: Results | None, settings: dict[str, object]) -> str:
     """Which runs choose the rates, for the page."""
     if other is None:
         return "runs of this experiment"
+    if other.same_experiment(settings):
+        return str(other.settings["rates"])
     return "shorter runs: {epochs} epochs, {clutter} pieces of clutter, noise {noise}".format(**other.settings)
 
 
@@ -186,7 +192,8 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--cuts", type=float, nargs="+", default=[0.57, 0.84])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds [default: 5]")
+    parser.add_argument("--first-seed", type=int, default=0, help="needs --rates, as seed 0 chooses them [default: 0]")
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--copies", type=int, default=12, help="renderings of each base image [default: 12]")
     parser.add_argument("--jobs", type=int, default=8, help="runs at a time [default: 8]")
@@ -198,7 +205,10 @@ def main() -> int:
         help="of several, easiest first, the hardest at which the dense networks are good enough",
     )
     parser.add_argument(
-        "--rates", type=Path, metavar="RESULTS", help="take the rates that another experiment has chosen"
+        "--rates",
+        type=Path,
+        metavar="RESULTS",
+        help="take the rates that another experiment has chosen; from other seeds of this experiment, also their ranks",
     )
     parser.add_argument("--bf16", action="store_true", help="autocast in training")
     parser.add_argument("--channels-last", action="store_true")
@@ -206,6 +216,8 @@ def main() -> int:
     if options.write_data:
         data.write_npz(options.write_data)
         return 0
+    if options.first_seed and not options.rates:
+        parser.error("--first-seed needs --rates")
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: arms train before and after their decomposition")
     options.results.mkdir(parents=True, exist_ok=True)
@@ -224,22 +236,24 @@ def main() -> int:
         signal.signal(number, interrupted_once)
     try:
         choose_difficulty(experiment, pool, options.networks, options.difficulty)
-        results.set_settings(
-            {
-                "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
-                "torch": torch.__version__,
-                "arithmetic": "bf16 autocast" if options.bf16 else "fp32" if options.device == "cpu" else "TF32",
-                "epochs": options.epochs,
-                "updates": training.UPDATES,
-                "rates": rates_of(other),
-                "copies": options.copies,
-                "clutter": experiment.difficulty.clutter,
-                "noise": experiment.difficulty.noise,
-            }
-        )
+        settings: dict[str, object] = {
+            "device": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
+            "torch": torch.__version__,
+            "arithmetic": "bf16 autocast" if options.bf16 else "fp32" if options.device == "cpu" else "TF32",
+            "epochs": options.epochs,
+            "updates": training.UPDATES,
+            "rates": None,
+            "copies": options.copies,
+            "clutter": experiment.difficulty.clutter,
+            "noise": experiment.difficulty.noise,
+        }
+        results.set_settings({**settings, "rates": rates_of(other, settings)})
         if other is not None:
             results.set_rates(other.rates)
-        run(experiment, pool, options.networks, options.cuts, options.seeds)
+            if other.same_experiment(settings):
+                results.add_plans(other.plans)
+        seeds = range(options.first_seed, options.first_seed + options.seeds)
+        run(experiment, pool, options.networks, options.cuts, seeds)
     except KeyboardInterrupt:
         pool.interrupt()
         print("interrupted; the same command resumes")

@@ -22,10 +22,12 @@ WARM_UP = 3
 """Steps before a graph is captured, in which libraries choose their kernels and allocate workspace."""
 
 
-UPDATES = 2
+UPDATES = 4
 """Dual updates of ADMM in an epoch. Epochs of so few images are short."""
 CHUNK = 4000
 """Images of a batch of the evaluation."""
+TEMPERATURE = 4.0
+"""Of distillation: divides the logits of both networks."""
 
 
 class Stopped(Exception):  # noqa: N818 (no error: the user has interrupted the experiment)
@@ -77,8 +79,10 @@ class Loop:
     sequence of kernels.
     """
 
-    def __init__(self, model: nn.Module, split: Split, epochs: int, rate: float, seed: int) -> None:
-        self.model, self.images, self.labels = model, split.images, split.labels
+    def __init__(
+        self, model: nn.Module, split: Split, epochs: int, rate: float, seed: int, taught: Tensor | None = None
+    ) -> None:
+        self.model, self.images, self.labels, self.taught = model, split.images, split.labels, taught
         device = split.images.device
         self.steps = len(split.labels) // BATCH
         generator = torch.Generator().manual_seed(seed)
@@ -126,6 +130,8 @@ class Loop:
         with torch.autocast(self.images.device.type, torch.bfloat16, arithmetic.bf16, cache_enabled=False):
             outputs = self.model(self.images[index])
         loss = F.cross_entropy(outputs.float(), self.labels[index])
+        if self.taught is not None:
+            loss = 0.5 * loss + 0.5 * distillation(outputs.float(), self.taught[index])
         gradients = list(torch.autograd.grad(loss, self.parameters))
         with torch.no_grad():
             self._update(gradients)
@@ -138,6 +144,12 @@ class Loop:
         torch._foreach_add_(gradients, self.velocities, alpha=MOMENTUM)
         torch._foreach_mul_(gradients, self.factors.index_select(0, self.at).reshape(()))
         torch._foreach_add_(self.parameters, gradients)
+
+
+def distillation(outputs: Tensor, taught: Tensor) -> Tensor:
+    """Divergence of the softened classes from those of the teacher, with gradients of the size of cross entropy's."""
+    own, wanted = (F.log_softmax(logits / TEMPERATURE, dim=1) for logits in (outputs, taught))
+    return TEMPERATURE**2 * F.kl_div(own, wanted, reduction="batchmean", log_target=True)
 
 
 def _pull(admm: tdc.Admm | None) -> None:
@@ -167,17 +179,33 @@ def _capture(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
 
 
 def fit(
-    model: nn.Module, split: Split, epochs: int, rate: float, seed: int, plan: tdc.Plan | None = None
+    model: nn.Module,
+    split: Split,
+    epochs: int,
+    rate: float,
+    seed: int,
+    plan: tdc.Plan | None = None,
+    taught: Tensor | None = None,
 ) -> dict[str, float]:
-    """Trains; with a plan also by ADMM. Returns the residuals of the plan's layers. The caller holds `exclusive`.
+    """Trains. Returns the residuals of the plan's layers. The caller holds `exclusive`.
+
+    Args:
+        model: the network.
+        split: the images.
+        epochs: of this training.
+        rate: at its start.
+        seed: of the order of the images.
+        plan: trains by ADMM towards its ranks.
+        taught: logits of a teacher for the images, for distillation.
 
     Raises:
         Stopped: the experiment was interrupted.
     """
     if arithmetic.channels_last:
         model.to(memory_format=torch.channels_last)
-    loop = Loop(model, split, epochs, rate, seed)
-    period = max(1, loop.steps // UPDATES)
+    loop = Loop(model, split, epochs, rate, seed, taught)
+    # Tasks wait for each other between two calls of `advance`: not more often than needed.
+    period = max(1, loop.steps // UPDATES) if plan else max(1, loop.steps)
     admm = tdc.Admm(model, plan, period) if plan else None
     model.train()
     total = epochs * loop.steps
@@ -191,19 +219,23 @@ def fit(
     return admm.residuals() if admm else {}
 
 
-def _right(model: nn.Module, split: Split) -> Tensor:
-    model.eval()
-    return torch.cat([model(part).argmax(1) for part in split.images.split(CHUNK)]) == split.labels
-
-
 @torch.no_grad()
+def logits(model: nn.Module, split: Split) -> Tensor:
+    """The model's outputs in evaluation mode."""
+    model.eval()
+    return torch.cat([model(part) for part in split.images.split(CHUNK)])
+
+
+def _right(model: nn.Module, split: Split) -> Tensor:
+    return logits(model, split).argmax(1) == split.labels
+
+
 def correct(model: nn.Module, split: Split) -> str:
     """The number of correct renderings of each base image, one digit for each, in ascending order of the images."""
     right = _right(model, split).cpu()
     return "".join(str(int(right[split.base == base].sum())) for base in split.base.unique())
 
 
-@torch.no_grad()
 def accuracy(model: nn.Module, split: Split) -> float:
     """The fraction of correct images."""
     return _right(model, split).double().mean().item()

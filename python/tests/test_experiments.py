@@ -21,10 +21,12 @@ from torch.nn import functional as F
 EXPERIMENTS = ROOT / "python" / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 
+import arms  # noqa: E402
 import data  # noqa: E402
+import join  # noqa: E402
 import report  # noqa: E402
 import training  # noqa: E402
-from results import Job, PlanKey, Results  # noqa: E402
+from results import Job, LatencyKey, PlanKey, Results  # noqa: E402
 
 FIXTURE = Path(__file__).parent / "fixtures" / "results.jsonl"
 
@@ -184,7 +186,57 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
     assert after[: len(before)] == before
     jobs = [json.dumps(json.loads(line)["job"]) for line in after if '"job"' in line]
     assert len(jobs) == len(set(jobs))
-    assert {json.loads(job)["arm"] for job in jobs} == {"dense", "direct", "admm", "control", "narrow", "fine"}
+    assert {json.loads(job)["arm"] for job in jobs} == {*arms.RATES, "fine", "distilled", "half"}
     plans = [line for line in after if '"plan"' in line]
     assert len(plans) == 3, "each method once"
     assert "| admm |" in report.page(Results(lines))
+    other = tmp_path / "other"
+    parts = [*command, "--results", str(other), "--first-seed", "1", "--rates", str(lines)]
+    result = subprocess.run(parts, capture_output=True, text=True, check=False, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert not list(other.glob("base-tiny-0-*")), "ranks that do not depend on the seed come with the rates"
+    join.join(tmp_path / "joined.jsonl", [lines, other / "results.jsonl"])
+    joined = Results(tmp_path / "joined.jsonl")
+    assert {job.seed for job in joined.runs} == {0, 1}
+    assert len(joined.runs) == len(jobs) + len(Results(other / "results.jsonl").runs)
+    direct = report.tables(joined)["tiny", 0.4]["direct"]
+    assert list(direct.test) == [0, 1]
+    with pytest.raises(ValueError, match="other settings"):
+        join.join(tmp_path / "mixed.jsonl", [FIXTURE, lines])
+
+
+def test_distillation_is_the_divergence_from_the_softened_classes() -> None:
+    outputs = torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 3.0]], requires_grad=True)
+    taught = torch.tensor([[1.0, 1.5, -2.0], [0.0, 4.0, 1.0]])
+    p, q = (torch.softmax(x / training.TEMPERATURE, 1) for x in (taught, outputs))
+    expected = training.TEMPERATURE**2 * (p * (p / q).log()).sum() / 2
+    torch.testing.assert_close(training.distillation(outputs, taught), expected)
+    torch.testing.assert_close(training.distillation(taught, taught), torch.tensor(0.0))
+
+
+def test_a_student_learns_the_classes_of_its_teacher(small: Small) -> None:
+    # The labels are of no use; only the teacher tells the images apart.
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(256, 3, 5, 7, generator=generator)
+    split = data.Split(images, torch.arange(256) % 5, torch.arange(256))
+    wanted = (images.mean((1, 2, 3)) > 0).long()
+    with training.exclusive:
+        training.fit(small, split, 30, 0.05, 0, taught=10.0 * F.one_hot(wanted, 5).float())
+    assert (training.logits(small, split).argmax(1) == wanted).double().mean() > 0.9
+
+
+def test_narrow_networks_of_equal_latency_are_not_faster() -> None:
+    results = Results(FIXTURE)
+    assert report.equal_latency(results, "vgg", 64) == []
+    times = {("dense", 0.0): 48.0, ("optimal", 0.84): 37.0, ("narrow", 0.84): 26.0, ("narrow", 0.6): 40.0}
+    for (form, cut), us in times.items():
+        results._take({"latency": {"network": "vgg", "form": form, "cut": cut, "batch": 64}, "us": us, "predicted": us})
+    rate = results.rate("vgg", "narrow", 0.84)
+    assert results.rate("vgg", "narrow", 0.6) == rate
+    for seed in (0, 1):
+        results.runs[Job("vgg", "narrow", 0.6, seed, rate)] = {"test": "6666"}
+    text = "\n".join(report.equal_latency(results, "vgg", 64))
+    assert "| narrow | 60 | 40.0 | 40.0 | 100.0 |" in text
+    assert "| direct, 84 % cut, minus narrow, 60 % cut | -25.0 |" in text
+    results.latencies[LatencyKey("vgg", "optimal", 0.84, 64)] = 50.0
+    assert report.equal_latency(results, "vgg", 64) == [], "compression must have a gain"
