@@ -32,6 +32,8 @@ COMPARED = [
     ("direct", "direct, tdc ranks"),
     ("distilled", "direct"),
     ("distilled", "dense"),
+    ("distilled", "admm"),
+    ("distilled", "narrow"),
     ("half", "direct"),
     ("half", "admm"),
 ]
@@ -77,6 +79,8 @@ class Arm:
     test: dict[int, list[float]] = field(default_factory=dict)
     """The fraction of correct renderings of each base image."""
     train: dict[int, float] = field(default_factory=dict)
+    gaps: dict[int, float] = field(default_factory=dict)
+    """The largest gap of a layer to its ranks after training with ADMM."""
     rate: float | None = None
     us: float | None = None
 
@@ -115,6 +119,8 @@ def add(table: Table, job: Job, run: dict[str, object]) -> None:
         table[name].test[job.seed] = [int(digit) / TEST_COPIES for digit in str(digits)]
     table[label(job)].train[job.seed] = run["train"]
     table[label(job)].rate = job.rate
+    if run.get("largest_residual") is not None:
+        table[label(job)].gaps[job.seed] = run["largest_residual"]
 
 
 def finished(table: Table) -> Table:
@@ -126,7 +132,10 @@ def finished(table: Table) -> Table:
     def of_seeds(values: dict) -> dict:
         return {seed: values[seed] for seed in seeds if seed in values}
 
-    return {name: Arm(of_seeds(arm.test), of_seeds(arm.train), arm.rate, arm.us) for name, arm in table.items()}
+    return {
+        name: Arm(of_seeds(arm.test), of_seeds(arm.train), of_seeds(arm.gaps), arm.rate, arm.us)
+        for name, arm in table.items()
+    }
 
 
 def interval(values: numpy.ndarray) -> tuple[float, float, float]:
@@ -168,6 +177,16 @@ def differences(table: Table) -> list[str]:
             mean, low, high = interval(pairs[0] - pairs[1])
             lines.append(f"| {one} minus {other} | {mean:.1f} | {low:.1f} to {high:.1f} |")
     return lines
+
+
+def largest_gaps(table: Table) -> list[str]:
+    """Says how far the weights were from their ranks before the decomposition."""
+    lines = []
+    for name, arm in sorted(table.items()):
+        if arm.gaps:
+            each = " ".join(f"{gap:.3f}" for _, gap in sorted(arm.gaps.items()))
+            lines.append(f"- **{name}**: largest gap of a layer to its ranks when it is decomposed, each seed: {each}")
+    return [*lines, ""] if lines else []
 
 
 def equal_latency(results: Results, network: str, batch: int) -> list[str]:
@@ -217,17 +236,28 @@ def left_out(results: Results) -> list[str]:
     return [f"- `{m}` found no ranks for {n} at {100 * cut:.0f} %; its arm is left out." for m, n, cut in missing]
 
 
+def at_ends(results: Results) -> list[str]:
+    """Says which chosen rates are at an end of their grid."""
+    grids, ends = results.grids(), []
+    for (network, arm, cut), rate in sorted(results.rates.items()):
+        grid = grids.get(arm, [])
+        if len(grid) > 1 and rate in (min(grid), max(grid)):
+            ends.append(f"{arm} of {network}" + (f" at {100 * cut:.0f} %" if cut else "") + f" ({rate:g})")
+    return [f"At an end of its grid is the chosen rate of {'; '.join(ends)}.", ""] if ends else []
+
+
 def page(results: Results) -> str:
     """The page."""
     lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`; do not edit.", ""]
     grids = "; ".join(f"{arm} {', '.join(f'{rate:g}' for rate in rates)}" for arm, rates in results.grids().items())
     introduction = INTRODUCTION.format(**results.settings, temperature=TEMPERATURE, grids=grids)
     lines += [introduction, *([LATENCY] if results.latencies else []), ""]
+    lines += at_ends(results)
     reasons = left_out(results)
     lines += [*reasons, ""] if reasons else []
     for (network, cut), table in tables(results).items():
         lines += [f"## {network}, {100 * cut:.0f} % of the operations cut", ""]
-        lines += [*arms(table), "", *differences(table), ""]
+        lines += [*arms(table), "", *largest_gaps(table), *differences(table), ""]
     for network, batch in sorted({(key.network, key.batch) for key in results.latencies}):
         lines += equal_latency(results, network, batch)
     return "\n".join(lines)

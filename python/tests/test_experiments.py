@@ -107,6 +107,8 @@ def test_the_page_of_the_fixture() -> None:
     assert "| direct minus direct, uniform ranks | 25.0 |" in text
     assert "- `tdc` found no ranks for vgg at 84 %; its arm is left out." in text
     assert "tdc ranks |" not in text
+    assert "- **admm**: largest gap of a layer to its ranks when it is decomposed, each seed: 0.030 0.030\n" in text
+    assert "At an end of its grid is the chosen rate of " in text
 
 
 def test_the_interval_is_that_of_all_resamples_of_the_base_images() -> None:
