@@ -404,6 +404,7 @@ impl RandomNetworkBuilder {
                     activation: self.activation(),
                     rank: self.flag().then(|| self.pick(&[1, 5, 7]).min(c)),
                     factors: None,
+                    precision: self.precision,
                 };
                 let y = TensorShape::new(x.batch, 7, 1, 1);
                 self.push(&[last + 1], OpOptions::Linear(options), y);

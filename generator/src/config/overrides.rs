@@ -181,12 +181,16 @@ impl Overrides {
 
     /// The options of a fully connected layer of a network.
     pub(crate) fn linear(&self, config: LinearOptions) -> LinearOptions {
+        let all = LinearOptions {
+            precision: self.precision.unwrap_or(config.precision),
+            ..config
+        };
         match self.dense {
-            false => config,
+            false => all,
             true => LinearOptions {
                 rank: None,
                 factors: None,
-                ..config
+                ..all
             },
         }
     }

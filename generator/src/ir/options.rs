@@ -192,6 +192,8 @@ pub struct LinearOptions {
     /// Checkpoint names of trained factors [first, last] of a layer with a rank; by default `<name>.first.weight` and
     /// `<name>.last.weight`.
     pub factors: Option<Vec<String>>,
+    /// How products may be rounded, if the layer is computed as a convolution; with a rank, those of both factors.
+    pub precision: Precision,
 }
 
 impl LinearOptions {
@@ -203,6 +205,7 @@ impl LinearOptions {
             activation: Activation::None,
             rank: None,
             factors: None,
+            precision: Precision::default(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! - `next_factor`: these together with the first factor of the next Tucker layer;
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
 //! - `merged`: several convolutions of the same input and geometry as one;
+//! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
 //! - `fp16`: a task with its input or output in fp16 NHWC.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
@@ -35,6 +36,7 @@ mod candidate;
 mod conversions;
 mod fp16;
 mod fused_factors;
+mod linear_as_convolution;
 mod merged;
 mod next_factor;
 mod separate;
@@ -54,6 +56,7 @@ impl TaskGraph {
         let mut candidates = self.candidates_without_merged();
         squeeze_excite::add(self, &mut candidates);
         merged::add(self, &mut candidates);
+        linear_as_convolution::add(self, &mut candidates);
         fp16::add(self, &mut candidates);
         candidates
     }

@@ -16,6 +16,7 @@ use crate::ir::{
     ConvTransposeProblem, Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem,
     LayerSpec, Linear, LinearProblem, LrnProblem, Network, OpId, OpKind, Problem, Prologue,
 };
+use std::collections::HashMap;
 
 /// The tasks of a network, and its layers.
 pub(crate) struct FoldedNetwork {
@@ -50,6 +51,7 @@ impl FoldedNetwork {
                 .collect(),
             tasks: Vec::new(),
             activations: network.activations,
+            linear_precisions: HashMap::new(),
             inputs: (0..network.inputs().len()).map(ValueId).collect(),
             outputs: network
                 .outputs
@@ -289,6 +291,8 @@ impl Folder<'_> {
         let rank = linear.options.rank;
         self.graph
             .push_linear(&op.name, problem, rank, &values, &ops);
+        let precision = linear.options.precision;
+        self.graph.linear_precisions.insert(id, precision);
         self.layers.push((id, Problem::Linear(problem)));
     }
 

@@ -1,6 +1,7 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{DType, Format, OpId, Problem, SqueezeExciteProblem, TensorShape};
+use crate::ir::{DType, Format, OpId, Precision, Problem, SqueezeExciteProblem, TensorShape};
+use std::collections::HashMap;
 use tdc_runtime::FactorRole;
 
 /// Index of a value in [`TaskGraph::values`].
@@ -161,6 +162,8 @@ pub struct TaskGraph {
     pub inputs: Vec<ValueId>,
     /// How values may be stored: in fp32, or in fp16 NHWC too.
     pub activations: DType,
+    /// How products of each linear layer may be rounded, if it is computed as a convolution.
+    pub linear_precisions: HashMap<OpId, Precision>,
     /// The network's outputs, in the order of [`Network::outputs`](crate::ir::Network::outputs).
     pub outputs: Vec<ValueId>,
 }

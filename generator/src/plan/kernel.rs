@@ -14,6 +14,7 @@ use crate::ir::{
     ConvProblem, DType, FusedTucker, INPUT_NAME, LayerSpec, Layout, LinearProblem, Network, OpId,
     OpKind, Problem, TilePolicy,
 };
+use std::collections::HashMap;
 use tdc_runtime::{Conv, ConvShape, FactorRole, FusedOps, LowRank, Tucker, Variant};
 
 /// Prefix of the symbols of kernels outside networks and layer sets: of kernels that programs embed, and of the same kernels when they are
@@ -191,6 +192,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     let (input, output) = (ValueId(0), ValueId(1));
     let mut graph = TaskGraph {
         activations: DType::default(),
+        linear_precisions: HashMap::new(),
         values: Vec::new(),
         tasks: Vec::new(),
         inputs: vec![input],

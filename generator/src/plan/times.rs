@@ -174,11 +174,13 @@ impl Op {
             .iter()
             .filter(touches)
             .any(|candidate| candidate.covers.len() > 1);
-        let has_formats = candidates.iter().filter(touches).any(Candidate::has_fp16);
-        if lowering.is_none() && has_formats {
+        // A task in several forms: other formats, or a linear layer as a convolution.
+        let alone = candidates.iter().filter(touches);
+        let alone = alone.filter(|candidate| candidate.covers.len() == 1);
+        if lowering.is_none() && alone.count() > tasks.len() {
             let touching = candidates.iter().filter(touches);
             let touching: Vec<_> = touching.map(|candidate| candidate.task.clone()).collect();
-            // Some formats may have no scheme, which excludes only these.
+            // Some forms may have no scheme, which excludes only these.
             let common = TimeSource::of_tasks(planner, &touching);
             op.source = Some(common.unwrap_or(TimeSource::Predicted));
         } else if lowering.is_none() && has_choice {

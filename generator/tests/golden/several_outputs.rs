@@ -4,8 +4,8 @@ use crate::networks::plan;
 use crate::run::{Built, floats, outcome, succeed};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::ir::{
-    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, SliceOptions,
-    TensorShape,
+    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Precision,
+    SliceOptions, TensorShape,
 };
 use tdc_generator::plan::recipes;
 use tdc_generator::verify::reference::evaluate_network;
@@ -44,6 +44,7 @@ fn pyramid() -> Network {
             activation: Activation::None,
             rank: None,
             factors: None,
+            precision: Precision::default(),
         }),
     );
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))

@@ -167,13 +167,13 @@ pub static ROWS: &[Row] = &[
         of!(Network | LayerSet | ModelOptions),
         PRECISIONS,
         "`fp32`",
-        "default of all convolutions, see [Precision](configs.md#precision-and-tolerance)",
+        "default of all convolutions and linear layers, see [Precision](configs.md#precision-and-tolerance)",
     )
     .inherited()
     .overridden_by(
         "precision",
         "PRECISION",
-        "precision of all convolutions, instead of that of the config: how their products may be rounded. \
+        "precision of all convolutions and linear layers, instead of that of the config: how their products may be rounded. \
          Accumulators stay fp32",
     ),
     Row::new(
@@ -552,7 +552,10 @@ pub static ROWS: &[Row] = &[
     ),
     Row::new(
         Key::Precision,
-        of!(Op(NetworkOp::Conv) | Layer | Defaults | LayerOptions(NetworkOp::Conv)),
+        of!(Op(NetworkOp::Conv | NetworkOp::Linear)
+            | Layer
+            | Defaults
+            | LayerOptions(NetworkOp::Conv | NetworkOp::Linear)),
         PRECISIONS,
         "the config's",
         PRECISION,

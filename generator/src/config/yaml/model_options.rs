@@ -272,6 +272,9 @@ fn linear_layer(
     let mut options = linear.options.clone();
     options.rank = fields.integer(Key::Rank, report);
     options.factors = ops::factors(fields, &tdc_runtime::FactorRole::LOW_RANK, report);
+    if let Some(precision) = ops::precision(fields, report) {
+        options.precision = precision;
+    }
     linear.options = caller.linear(options);
     op_errors(x, OpOptions::Linear(linear.options.clone()))
 }

@@ -173,6 +173,7 @@ fn options(
                 activation: activation(fields, report),
                 rank: fields.integer(Key::Rank, report),
                 factors: factors(fields, &FactorRole::LOW_RANK, report),
+                precision: precision(fields, report).unwrap_or(default.precision),
                 n: n?,
             };
             Some(OpOptions::Linear(overrides.linear(options)))

@@ -168,6 +168,7 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.activation(linear.options.activation);
             all.rank(linear.options.rank);
             all.factors(linear.options.factors.as_deref());
+            all.precision(linear.options.precision, common);
         }
         OpKind::Binary(_, activation) | OpKind::Activation(activation) => {
             all.activation(*activation);
@@ -316,12 +317,7 @@ impl Entries {
             Key::Reduce,
             name_of(&Reduce::NAMES, reduce),
         );
-        let precision = options.precision;
-        self.unless(
-            precision == common.precision,
-            Key::Precision,
-            name_of(&Precision::NAMES, precision),
-        );
+        self.precision(options.precision, common);
         let tolerance = options.tolerance;
         self.unless(
             tolerance == common.tolerance,
@@ -333,6 +329,14 @@ impl Entries {
             layout == Layout::default(),
             Key::Layout,
             name_of(&Layout::NAMES, layout),
+        );
+    }
+
+    fn precision(&mut self, precision: Precision, common: &Common) {
+        self.unless(
+            precision == common.precision,
+            Key::Precision,
+            name_of(&Precision::NAMES, precision),
         );
     }
 

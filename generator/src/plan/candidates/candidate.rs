@@ -1,6 +1,6 @@
 //! A candidate: the work of one unit, and the tasks that it computes.
 
-use crate::ir::{DType, Format};
+use crate::ir::Format;
 use crate::plan::graph::{Task, ValueId};
 
 /// A unit that could compute some tasks of a graph.
@@ -25,12 +25,6 @@ impl Candidate {
             other_outputs: Vec::new(),
             extends: None,
         }
-    }
-
-    /// Whether it reads or writes fp16.
-    pub(in crate::plan) fn has_fp16(&self) -> bool {
-        let formats = [self.task.input_format(), self.task.output_format()];
-        formats.iter().any(|format| format.dtype == DType::Fp16)
     }
 
     /// The values that it reads, with the format.

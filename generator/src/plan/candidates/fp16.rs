@@ -4,6 +4,7 @@
 //! so an fp16 input loses nothing that they would keep; an output, and a residual, are rounded in addition.
 
 use super::candidate::Candidate;
+use super::linear_as_convolution::as_convolution;
 use crate::ir::{ConvProblem, DType, Format, GlobalPoolProblem, PoolProblem, Precision, Problem};
 use crate::plan::graph::{Task, TaskGraph};
 
@@ -13,7 +14,13 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         return;
     }
     for (at, task) in graph.tasks.iter().enumerate() {
+        let convolution = as_convolution(graph, task);
+        let task = convolution.as_ref().unwrap_or(task);
+        // A flattened image has another order of elements in NHWC.
+        let is_flattened = graph.values[task.x.0].shape != task.problem.x();
         let problems = in_other_formats(task).into_iter();
+        let problems = problems
+            .filter(|problem| !is_flattened || problem.kind().input().format == Format::default());
         candidates.extend(problems.map(|problem| {
             let task = Task {
                 problem,
