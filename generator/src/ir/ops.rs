@@ -231,6 +231,28 @@ impl Problem {
         }
     }
 
+    /// The same problem with another number of images.
+    pub fn with_batch(&self, images: u32) -> Self {
+        let mut problem = *self;
+        *match &mut problem {
+            Self::Conv(conv) => &mut conv.shape.batch,
+            Self::ConvTranspose(conv) => &mut conv.shape.batch,
+            Self::Tucker(tucker) => &mut tucker.core.batch,
+            Self::Cp(cp) => &mut cp.conv.shape.batch,
+            Self::Linear(linear) => &mut linear.batch,
+            Self::Lrn(lrn) => &mut lrn.x.batch,
+            Self::Pad(pad) => &mut pad.x.batch,
+            Self::Pool(pool) => &mut pool.x.batch,
+            Self::Resize(resize) => &mut resize.x.batch,
+            Self::ChannelNorm(norm) => &mut norm.x.batch,
+            Self::GlobalPool(pool) => &mut pool.x.batch,
+            Self::SqueezeExcite(excite) => &mut excite.x.batch,
+            Self::Elementwise(elementwise) => &mut elementwise.x.batch,
+            Self::Convert(convert) => &mut convert.x.batch,
+        } = images;
+        problem
+    }
+
     /// The convolution in any format; `None` for another op.
     pub fn conv(&self) -> Option<&ConvProblem> {
         match self {

@@ -35,20 +35,21 @@ impl Deviation {
             .map(|channel| channel as usize * shape.pixels() as usize);
         let (mut error, mut norm) = (0.0, 0.0);
         let mut worst = (0, -1.0);
-        for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
-            if !(begin..end).contains(&(index % image_len)) {
-                continue;
-            }
-            let difference = (f64::from(found) - expected).abs();
-            let difference = if difference.is_nan() {
-                f64::INFINITY
-            } else {
-                difference
-            };
-            error += difference * difference;
-            norm += expected * expected;
-            if difference > worst.1 {
-                worst = (index, difference);
+        let images = found.chunks(image_len).zip(expected.chunks(image_len));
+        for (image, (found, expected)) in images.enumerate() {
+            let pairs = found[begin..end].iter().zip(&expected[begin..end]);
+            for (place, (&found, &expected)) in pairs.enumerate() {
+                let difference = (f64::from(found) - expected).abs();
+                let difference = if difference.is_nan() {
+                    f64::INFINITY
+                } else {
+                    difference
+                };
+                error += difference * difference;
+                norm += expected * expected;
+                if difference > worst.1 {
+                    worst = (image * image_len + begin + place, difference);
+                }
             }
         }
         let index = worst.0;

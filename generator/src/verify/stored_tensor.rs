@@ -8,9 +8,12 @@ pub(super) fn stored_words(shape: TensorShape, format: Format, values: &[f32]) -
     if values.is_empty() {
         return Vec::new();
     }
+    let pixels = shape.pixels() as usize;
     let mut ordered = values.to_vec();
-    for (place, value) in element_indices(shape, format).zip(values) {
-        ordered[place] = *value;
+    for ((first, step), plane) in planes(shape, format).zip(values.chunks(pixels)) {
+        for (pixel, value) in plane.iter().enumerate() {
+            ordered[first + pixel * step] = *value;
+        }
     }
     match format.dtype {
         DType::Fp32 => ordered,
@@ -24,9 +27,12 @@ pub(super) fn values_of_words(shape: TensorShape, format: Format, words: Vec<f32
         DType::Fp32 => words,
         DType::Fp16 => words.iter().flat_map(|&word| fp16_values(word)).collect(),
     };
-    element_indices(shape, format)
-        .map(|place| ordered[place])
-        .collect()
+    let pixels = shape.pixels() as usize;
+    let mut values = Vec::with_capacity(ordered.len());
+    for (first, step) in planes(shape, format) {
+        values.extend((0..pixels).map(|pixel| ordered[first + pixel * step]));
+    }
+    values
 }
 
 /// The values as they are after they were stored in a format.
@@ -58,11 +64,12 @@ fn fp16_values(word: f32) -> [f32; 2] {
     [bits as u16, (bits >> 16) as u16].map(fp16_value)
 }
 
-/// The indices of the elements of an NCHW tensor in another format, in NCHW order.
-fn element_indices(shape: TensorShape, format: Format) -> impl Iterator<Item = usize> {
-    let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
-    (0..shape.len() as usize).map(move |index| {
-        let position = [index / pixels / c, index / pixels % c, index % pixels];
-        format.layout.index(shape, position)
+/// Each plane of an NCHW tensor in another format: the index of its first pixel and the distance of the pixels.
+fn planes(shape: TensorShape, format: Format) -> impl Iterator<Item = (usize, usize)> {
+    let step = format.layout.index(shape, [0, 0, 1]);
+    let (batch, channels) = (shape.batch as usize, shape.c as usize);
+    (0..batch).flat_map(move |image| {
+        let first = move |channel| format.layout.index(shape, [image, channel, 0]);
+        (0..channels).map(move |channel| (first(channel), step))
     })
 }

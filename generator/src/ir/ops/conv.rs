@@ -334,12 +334,8 @@ pub fn conv_reference(shape: &ConvShape, x: &[f64], weight: &[f64]) -> Vec<f64> 
                             continue;
                         }
                         let input = &input[row as usize * w..][..w];
-                        for (j, value) in out[i * out_w..][..out_w].iter_mut().enumerate() {
-                            let column = j as i64 * i64::from(shape.stride[1]) + column_shift;
-                            if column >= 0 && column < w as i64 {
-                                *value += tap * input[column as usize];
-                            }
-                        }
+                        let out = &mut out[i * out_w..][..out_w];
+                        add_products(out, tap, input, shape.stride[1] as usize, column_shift);
                     }
                 }
             }
@@ -361,6 +357,24 @@ pub fn conv_reference(shape: &ConvShape, x: &[f64], weight: &[f64]) -> Vec<f64> 
     y
 }
 
+/// `out[j] += tap * input[stride * j + shift]` for the positions inside of the input row.
+#[cfg(feature = "check")]
+fn add_products(out: &mut [f64], tap: f64, input: &[f64], stride: usize, shift: i64) {
+    // The first position is computed once: the loops have no condition, so the compiler vectorises the one of stride 1.
+    let first = (shift.min(0).unsigned_abs() as usize).div_ceil(stride);
+    let start = ((first * stride) as i64 + shift) as usize;
+    let (Some(out), Some(input)) = (out.get_mut(first..), input.get(start..)) else {
+        return;
+    };
+    if stride == 1 {
+        let pairs = out.iter_mut().zip(input);
+        pairs.for_each(|(sum, value)| *sum += tap * value);
+    } else {
+        let pairs = out.iter_mut().zip(input.iter().step_by(stride));
+        pairs.for_each(|(sum, value)| *sum += tap * value);
+    }
+}
+
 #[cfg(all(test, feature = "check"))]
 mod tests {
     use super::*;
@@ -380,6 +394,23 @@ mod tests {
         let weight = [10.0, 20.0, 30.0, 40.0];
         // Row -1 is zero: 30*1 + 40*3; then 10*1 + 20*3 + 30*4 + 40*6.
         assert_eq!(conv_reference(&shape, &x, &weight), [150.0, 430.0]);
+    }
+
+    /// Rows that a tap reads partly, not at all, and beyond both ends.
+    #[test]
+    fn products_along_a_row_are_those_of_the_definition() {
+        let input: Vec<f64> = (1..6).map(f64::from).collect();
+        for (stride, shift) in (1..4).flat_map(|stride| (-9..9).map(move |shift| (stride, shift))) {
+            let mut out = [0.5; 7];
+            add_products(&mut out, 3.0, &input, stride, shift);
+            for (j, sum) in out.iter().enumerate() {
+                let position = (stride * j) as i64 + shift;
+                let inside = usize::try_from(position).ok();
+                let value = inside.and_then(|position| input.get(position));
+                let expected = 0.5 + 3.0 * value.unwrap_or(&0.0);
+                assert_eq!(*sum, expected, "{stride} {shift} {j}");
+            }
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl CudnnBench {
         }
         // The factors of a CP layer are not weights of a convolution.
         let dense = problem.cp_rank;
-        let dense = dense.map(|_| ProblemData::new(&Problem::Conv(conv), 1));
+        let dense = dense.map(|_| ProblemData::with_repeated_images(&Problem::Conv(conv), 1));
         let times = self.measure_all(device, &conv, dense.as_ref().unwrap_or(data), stop);
         device.free_all();
         let times = times?;

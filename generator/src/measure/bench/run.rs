@@ -154,7 +154,7 @@ pub fn run(
                 device: &mut device,
                 gpu,
                 problem,
-                data: ProblemData::new(&problem.to_problem(Reduce::Ordered), 1),
+                data: ProblemData::with_repeated_images(&problem.to_problem(Reduce::Ordered), 1),
                 l2_bytes: environment.l2_bytes,
                 stop,
             };

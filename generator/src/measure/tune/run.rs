@@ -220,7 +220,9 @@ pub fn tune(
     let mut failure = None;
     let window = options.threads.saturating_mul(WINDOW);
     let work = |job: &Job<'_>| match job {
-        Job::Data(_, problem) => JobOutput::Data(Box::new(ProblemData::new(problem, 1))),
+        Job::Data(_, problem) => {
+            JobOutput::Data(Box::new(ProblemData::with_repeated_images(problem, 1)))
+        }
         Job::Candidate(_, pending, candidate) => JobOutput::Unit(compile(
             pending.key,
             pending.problem,
