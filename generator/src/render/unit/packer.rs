@@ -147,101 +147,132 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     if layout.weight_len() == 0 {
         return (Vec::new(), Vec::new());
     }
-    let sizes = layout.indexed_shape();
-    let mut loops: Vec<Loop> = Vec::new();
-    // For each axis of the source, the variables whose sum is its index, and the largest value of that sum.
-    let mut variables: [Vec<String>; 4] = Default::default();
-    let mut last = [0u64; 4];
-    for dim in layout.dims.iter().filter(|dim| dim.count > 1) {
-        let axis = dim.axis.index();
-        let letter = axis_letter(dim.axis);
-        let splits = layout
-            .dims
-            .iter()
-            .filter(|other| other.axis == dim.axis && other.count > 1)
-            .count();
-        let variable = match splits {
-            1 => letter.to_owned(),
-            _ => format!("{letter}{}", variables[axis].len()),
-        };
-        loops.push(Loop {
-            indent: " ".repeat(4 + 4 * loops.len()),
-            end: u64::from(dim.count) * u64::from(dim.step),
-            step: match dim.step {
-                1 => format!("++{variable}"),
-                step => format!("{variable} += {step}"),
-            },
-            variable: variable.clone(),
-        });
-        variables[axis].push(variable);
-        last[axis] += u64::from(dim.count - 1) * u64::from(dim.step);
-    }
-    let indent = " ".repeat(4 + 4 * loops.len());
-    let mut body = Vec::new();
-    let mut indices: [Option<String>; 4] = Default::default();
-    let mut inside = Vec::new();
-    for axis in [Axis::O, Axis::I, Axis::R, Axis::S] {
-        let parts = &variables[axis.index()];
-        let index = match &parts[..] {
-            [] => continue,
-            [only] => only.clone(),
-            several => {
-                let name = axis_letter(axis).to_owned();
-                body.push(format!(
-                    "{indent}const std::size_t {name} = {};",
-                    several.join(" + ")
-                ));
-                name
-            }
-        };
-        let size = sizes[axis.index()];
-        let index = match (axis, layout.filter, &indices[Axis::O.index()]) {
-            (Axis::I, Filter::MergedGroups { merged, n }, Some(o)) => {
-                body.push(format!(
-                    "{indent}// within the group; huge for channels of preceding groups"
-                ));
-                body.push(format!(
-                    "{indent}const std::size_t group_i = {index} - {o} / {n} % {merged} * {size};"
-                ));
-                "group_i".to_owned()
-            }
-            _ => index,
-        };
-        if last[axis.index()] >= u64::from(size) {
-            inside.push(format!("{index} < {size}"));
+    let nest = LoopNest::new(layout);
+    let indent = " ".repeat(4 + 4 * nest.loops.len());
+    let source = SourceElement::new(layout, &nest);
+    let statements = source.statements.iter().cloned();
+    let body = statements.chain(stores(layout.transform, &source.value(layout)));
+    let body = body
+        .map(|statement| format!("{indent}{statement}"))
+        .collect();
+    (nest.loops, body)
+}
+
+/// The loops over a layout's dimensions.
+#[derive(Default)]
+struct LoopNest {
+    loops: Vec<Loop>,
+    /// For each axis of the source, the variables whose sum is its index.
+    variables: [Vec<String>; 4],
+    /// The largest value of each sum.
+    last: [u64; 4],
+}
+
+impl LoopNest {
+    fn new(layout: &WeightLayout) -> Self {
+        let mut nest = Self::default();
+        let dims = layout.dims.iter().filter(|dim| dim.count > 1);
+        for dim in dims.clone() {
+            let axis = dim.axis.index();
+            let letter = axis_letter(dim.axis);
+            let variables = &mut nest.variables[axis];
+            let variable = match dims.clone().filter(|other| other.axis == dim.axis).count() {
+                1 => letter.to_owned(),
+                _ => format!("{letter}{}", variables.len()),
+            };
+            nest.loops.push(Loop {
+                indent: " ".repeat(4 + 4 * nest.loops.len()),
+                end: u64::from(dim.count) * u64::from(dim.step),
+                step: match dim.step {
+                    1 => format!("++{variable}"),
+                    step => format!("{variable} += {step}"),
+                },
+                variable: variable.clone(),
+            });
+            variables.push(variable);
+            nest.last[axis] += u64::from(dim.count - 1) * u64::from(dim.step);
         }
-        indices[axis.index()] = Some(index);
+        nest
     }
-    let mut element = format!("weight[{}]", source_index(&indices, sizes));
-    if layout.dequant_scale_len() > 0 {
-        element += &match &indices[Axis::O.index()] {
-            Some(o) => format!(" / dequant_scales[{o}]"),
-            None => " / dequant_scales[0]".to_owned(),
-        };
-    }
-    let value = if inside.is_empty() {
+}
+
+/// The element of the source that the innermost loop reads.
+#[derive(Default)]
+struct SourceElement {
+    /// What computes the indices.
+    statements: Vec<String>,
+    /// The index along each axis that has one.
+    indices: [Option<String>; 4],
+    /// The conditions under which the element exists; the layout may be larger.
+    conditions: Vec<String>,
+}
+
+impl SourceElement {
+    fn new(layout: &WeightLayout, nest: &LoopNest) -> Self {
+        let mut element = Self::default();
+        let sizes = layout.indexed_shape();
+        for axis in [Axis::O, Axis::I, Axis::R, Axis::S] {
+            let at = axis.index();
+            let index = match &nest.variables[at][..] {
+                [] => continue,
+                [only] => only.clone(),
+                several => element.named(axis_letter(axis), &several.join(" + ")),
+            };
+            let output_channel = &element.indices[Axis::O.index()];
+            let index = match (axis, layout.filter, output_channel) {
+                (Axis::I, Filter::MergedGroups { merged, n }, Some(o)) => {
+                    let size = sizes[at];
+                    let in_group = format!("{index} - {o} / {n} % {merged} * {size}");
+                    let comment = "// within the group; huge for channels of preceding groups";
+                    element.statements.push(comment.to_owned());
+                    element.named("group_i", &in_group)
+                }
+                _ => index,
+            };
+            if nest.last[at] >= u64::from(sizes[at]) {
+                element.conditions.push(format!("{index} < {}", sizes[at]));
+            }
+            element.indices[at] = Some(index);
+        }
         element
-    } else {
-        format!("{} ? {element} : 0.0f", inside.join(" && "))
-    };
-    let store_when_full = |array, len: u32, store: &str| {
-        [
-            format!("{indent}{array}[filled++] = {value};"),
-            format!("{indent}if (filled == {len}) {{"),
-            format!("{indent}    packed = {store}({array}, packed);"),
-            format!("{indent}    filled = 0;"),
-            format!("{indent}}}"),
-        ]
-    };
-    match layout.transform {
-        Transform::None => body.push(format!("{indent}*packed++ = {value};")),
-        Transform::Fp16 { run, terms } => {
-            let store = format!("store_fp16<{terms}>");
-            body.extend(store_when_full("run", run, &store));
-        }
-        Transform::Bf16 => body.extend(store_when_full("pair", 2, "store_bf16")),
     }
-    (loops, body)
+
+    /// Declares an index; returns its name.
+    fn named(&mut self, name: &str, value: &str) -> String {
+        self.statements
+            .push(format!("const std::size_t {name} = {value};"));
+        name.to_owned()
+    }
+
+    /// The value that is packed: the weight, scaled if the layout has scales, or 0 in padding.
+    fn value(&self, layout: &WeightLayout) -> String {
+        let index = source_index(&self.indices, layout.indexed_shape());
+        let mut weight = format!("weight[{index}]");
+        if layout.dequant_scale_len() > 0 {
+            let channel = self.indices[Axis::O.index()].as_deref();
+            weight += &format!(" / dequant_scales[{}]", channel.unwrap_or("0"));
+        }
+        match &self.conditions[..] {
+            [] => weight,
+            conditions => format!("{} ? {weight} : 0.0f", conditions.join(" && ")),
+        }
+    }
+}
+
+/// The statements that append a value; those of 16 bits are collected in an array first.
+fn stores(transform: Transform, value: &str) -> Vec<String> {
+    let (array, len, store) = match transform {
+        Transform::None => return vec![format!("*packed++ = {value};")],
+        Transform::Fp16 { run, terms } => ("run", run, format!("store_fp16<{terms}>")),
+        Transform::Bf16 => ("pair", 2, "store_bf16".to_owned()),
+    };
+    vec![
+        format!("{array}[filled++] = {value};"),
+        format!("if (filled == {len}) {{"),
+        format!("    packed = {store}({array}, packed);"),
+        "    filled = 0;".to_owned(),
+        "}".to_owned(),
+    ]
 }
 
 fn axis_letter(axis: Axis) -> &'static str {
