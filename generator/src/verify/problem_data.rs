@@ -82,7 +82,7 @@ impl ProblemData {
     /// As [`new`](Self::new), but a batch of more than three images consists of copies of three.
     ///
     /// The float64 reference of a large batch takes longer than all measurements of the problem. The reference of three images is also
-    /// that of their copies, so every element of the output is still compared. The [order of the copies](copied_image) is not periodic:
+    /// that of their copies, so every element of the output is still compared. The order of the copies (`copied_image`) is not periodic:
     /// an image that is read from or written to a wrong place is detected.
     pub fn with_repeated_images(problem: &Problem, seed: u64) -> Self {
         let images = problem.x().batch;

@@ -22,7 +22,7 @@ use super::grid::Norm;
 use super::tensors::Tensors;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, Conv, ConvTranspose, Linear, Network,
-    OpId, OpKind, PoolKind, Precision, ScaleShiftOptions, activate,
+    OpId, OpKind, PoolKind, ScaleShiftOptions, activate,
 };
 use std::f64::consts::PI;
 
@@ -551,7 +551,7 @@ mod tests {
             activation: Activation::None,
             rank: None,
             factors: None,
-            precision: Precision::default(),
+            precision: crate::ir::Precision::default(),
         };
         builder.op("fc", None, OpOptions::Linear(linear));
         let network = builder.finish().unwrap();
