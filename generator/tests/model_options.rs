@@ -51,7 +51,7 @@ fn options_say_what_the_file_cannot() {
         "name: blocks.0.conv1, n: 8, groups: 2, bias: true, activation: silu, precision: fp16}",
         "name: blocks.0.fc1, n: 4, kernel: 1, bias: true, activation: relu, rank: 2, precision: fp16}",
         "activation: silu, precision: fp16, tolerance: 0.01}",
-        "name: head, n: 5, rank: 3, factors: [u, v]}",
+        "name: head, n: 5, rank: 3, factors: [u, v], precision: fp16}",
     ] {
         assert!(config.contains(line), "{line}\n{config}");
     }

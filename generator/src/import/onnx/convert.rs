@@ -664,6 +664,7 @@ impl<'g> Converter<'g> {
             let reads_previous = inputs.len() == 1 && previous == Some(inputs[0]);
             let options = match options.clone() {
                 OpOptions::Conv(conv) => OpOptions::Conv(overrides.convolution(conv)),
+                OpOptions::Linear(linear) => OpOptions::Linear(overrides.linear(linear)),
                 other => other,
             };
             builder.op(
