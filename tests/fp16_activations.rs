@@ -36,8 +36,24 @@ ops:
   - {op: linear, name: fc, n: 5}
 ";
 
-fn network(overrides: &Overrides) -> Network {
-    match yaml::parse(NETWORK, "formats.yaml", overrides) {
+/// Images are flattened before a linear layer, as NCHW; its output has no such order. The last layer has a number of inputs that no
+/// convolution reads in fp16.
+const LINEAR: &str = "
+name: linear
+input: 9x5x3x7
+activations: fp16
+precision: fp16
+ops:
+  - {op: conv, name: first, n: 16, bias: true, activation: relu}
+  - {op: max_pool, name: pool, kernel: 2, stride: 1}
+  - {op: flatten, name: flat}
+  - {op: linear, name: a, n: 48, activation: relu}
+  - {op: linear, name: b, n: 56, rank: 32}
+  - {op: linear, name: c, n: 13}
+";
+
+fn network(text: &str, overrides: &Overrides) -> Network {
+    match yaml::parse(text, "formats.yaml", overrides) {
         Ok(Config::Network(network)) => network,
         other => panic!("{other:?}"),
     }
@@ -84,22 +100,22 @@ fn planned(network: &Network) -> NetworkPlan {
     plan_network_with(network, planner).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
+/// The layers of a plan with the types of their inputs and outputs.
+fn formats(plan: &NetworkPlan) -> Vec<String> {
+    let layers = plan.layers.iter();
+    let format = layers.map(|layer| {
+        let kind = plan.units[layer.unit].problem.kind();
+        let [x, y] = [kind.input(), kind.output()].map(|tensor| tensor.format.dtype.as_str());
+        format!("{} {x}-{y}", layer.name)
+    });
+    format.collect()
+}
+
 fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
-    let network = network(&Overrides::default());
+    let network = network(NETWORK, &Overrides::default());
     let plan = planned(&network);
-    let formats: Vec<_> = plan
-        .layers
-        .iter()
-        .map(|layer| {
-            let problem = &plan.units[layer.unit].problem;
-            let dtype = |dtype: DType| dtype.as_str();
-            let kind = problem.kind();
-            let [x, y] = [kind.input(), kind.output()].map(|tensor| dtype(tensor.format.dtype));
-            format!("{} {x}-{y}", layer.name)
-        })
-        .collect();
     assert_eq!(
-        formats,
+        formats(&plan),
         [
             "first fp32-fp16",
             "pool fp16-fp16",
@@ -114,10 +130,40 @@ fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
             "fc fp32-fp32",
         ]
     );
-    let recipes = recipes(&network, &plan);
+    check_values(&network, &plan, open);
+}
+
+fn check_linear(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let network = network(LINEAR, &Overrides::default());
+    let plan = planned(&network);
+    assert_eq!(
+        formats(&plan),
+        [
+            "first fp32-fp32",
+            "first.nhwc fp32-fp16",
+            "pool fp16-fp16",
+            "pool.nchw fp16-fp32",
+            "flat.nhwc fp32-fp16",
+            "a fp16-fp16",
+            "b.first fp16-fp16",
+            "b.last fp16-fp16",
+            "b.nchw fp16-fp32",
+            "c fp32-fp32",
+        ]
+    );
+    check_values(&network, &plan, open);
+}
+
+/// Every value of the network is right, with random weights and inputs.
+fn check_values(
+    network: &Network,
+    plan: &NetworkPlan,
+    open: fn(&[PlannedUnit]) -> Box<dyn Device>,
+) {
+    let recipes = recipes(network, plan);
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();
-    let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
+    let parameters = CheckpointParameters::new(network, plan, &checkpoint, &resolved).unwrap();
     let file = pack(&plan.weights, &resolved.values).unwrap();
     let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
         .chunks_exact(4)
@@ -127,8 +173,8 @@ fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let mut device = open(&plan.units);
     let check = check_network(
         device.as_mut(),
-        &network,
-        &plan,
+        network,
+        plan,
         &parameters,
         &payload,
         &input,
@@ -145,6 +191,12 @@ fn values_in_both_formats_are_right() {
 #[ignore = "needs a GPU"]
 fn values_in_both_formats_are_right_on_a_gpu() {
     check(gpu_here);
+    check_linear(gpu_here);
+}
+
+#[test]
+fn linear_layers_as_convolutions_are_right() {
+    check_linear(cpu);
 }
 
 /// Few images do not pay for conversions: the plan is that of fp32 activations.
@@ -156,7 +208,7 @@ fn a_plan_without_fp16_is_the_same_as_if_it_were_not_allowed() {
             ..Overrides::default()
         };
         let planner = Planner::new(gpu("h200").unwrap());
-        let plan = plan_network_with(&network(&overrides), planner).unwrap();
+        let plan = plan_network_with(&network(NETWORK, &overrides), planner).unwrap();
         let units = plan.units.iter().map(|unit| unit.unit.name.to_string());
         units.collect::<Vec<_>>()
     };
