@@ -83,7 +83,8 @@ impl ProblemData {
     ///
     /// The float64 reference of a large batch takes longer than all measurements of the problem. The reference of three images is also
     /// that of their copies, so every element of the output is still compared. The order of the copies (`copied_image`) is not periodic:
-    /// an image that is read from or written to a wrong place is detected.
+    /// images at an offset are detected. A single image at a wrong place is detected only if the image that belongs there is a copy of
+    /// another one.
     pub fn with_repeated_images(problem: &Problem, seed: u64) -> Self {
         let images = problem.x().batch;
         let different = images.min(DIFFERENT_IMAGES);

@@ -4,8 +4,8 @@ use crate::networks::plan;
 use crate::run::{Built, floats, outcome, succeed};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::ir::{
-    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Precision,
-    SliceOptions, TensorShape,
+    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, SliceOptions,
+    TensorShape,
 };
 use tdc_generator::plan::recipes;
 use tdc_generator::verify::reference::evaluate_network;
@@ -35,18 +35,7 @@ fn pyramid() -> Network {
     net.op("both", Some(&both), OpOptions::Concat);
     net.name_output("both");
     net.op("mean", None, OpOptions::GlobalAvgPool);
-    net.op(
-        "scores",
-        None,
-        OpOptions::Linear(LinearOptions {
-            n: 4,
-            bias: true,
-            activation: Activation::None,
-            rank: None,
-            factors: None,
-            precision: Precision::default(),
-        }),
-    );
+    net.op("scores", None, OpOptions::Linear(LinearOptions::new(4)));
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 

@@ -546,12 +546,8 @@ mod tests {
         builder.op("mean", None, OpOptions::GlobalAvgPool);
         builder.op("features", None, OpOptions::Flatten);
         let linear = LinearOptions {
-            n: 1,
             bias: false,
-            activation: Activation::None,
-            rank: None,
-            factors: None,
-            precision: crate::ir::Precision::default(),
+            ..LinearOptions::new(1)
         };
         builder.op("fc", None, OpOptions::Linear(linear));
         let network = builder.finish().unwrap();
