@@ -77,6 +77,7 @@ templates![
     "kernel/wgmma/convert_input.cu",
     "kernel/wgmma/copy_cells.cu",
     "kernel/wgmma/output_of_cell.cu",
+    "kernel/wgmma/prefetch_weights.cu",
     "kernel/wgmma/store_nchw.cu",
     "kernel/wgmma/store_nhwc.cu",
     "kernel/wgmma/tile_origin.cu",

@@ -34,8 +34,8 @@ pub enum DevicePart {
     /// `tdc_dequantize_rows`, `tdc_convert_accumulators`: accumulators as operands of the next product (back-to-back MMA). Uses
     /// `Fp16` and `MmaSteps`.
     AccumulatorOperands,
-    /// `tdc_init_phases`, `tdc_arrive`, `tdc_wait_phase`, `tdc_copy_and_arrive`, `tdc_named_barrier`: pipelines between warps of
-    /// different roles.
+    /// `tdc_init_phases`, `tdc_arrive`, `tdc_wait_phase`, `tdc_copy_and_arrive`, `tdc_prefetch_to_l2`, `tdc_named_barrier`: pipelines
+    /// between warps of different roles.
     Pipeline,
     /// `tdc_wgmma` with its fence, commit and wait: asynchronous products of a warpgroup. Uses `Mma`.
     Wgmma,

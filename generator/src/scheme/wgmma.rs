@@ -18,6 +18,7 @@
 mod geometry;
 mod kernel;
 mod nhwc;
+mod sum_context;
 mod tile_space;
 mod work;
 

@@ -4,6 +4,7 @@ use super::WGMMA_M;
 use super::geometry::{
     INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
 };
+use super::sum_context::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
@@ -75,21 +76,6 @@ struct WgmmaContext {
     outside: String,
     #[serde(flatten)]
     fused_ops: FusedOpsContext,
-}
-
-/// How the sum is divided.
-#[derive(Serialize)]
-struct SumContext {
-    chunks: u32,
-    /// K steps of a chunk, and of a stage of weights.
-    steps: u32,
-    stage_steps: u32,
-    /// Stages of weights of a tile, and buffers for them.
-    tile_stages: u32,
-    stages: u32,
-    /// Packed weights in 32-bit words.
-    step_weights: u32,
-    stage_weights: u32,
 }
 
 /// The staged input.
@@ -240,15 +226,13 @@ impl WgmmaContext {
             moves_registers: sizes.registers.moved.is_some(),
             consumer_registers,
             loader_registers,
-            sum: SumContext {
-                chunks: sizes.chunks,
-                steps: sizes.steps,
-                stage_steps: sizes.stage_steps,
-                tile_stages: sizes.chunks * (sizes.steps / sizes.stage_steps),
-                stages: tile.stages,
-                step_weights: sizes.step_weights,
-                stage_weights: sizes.stage_steps * sizes.step_weights,
-            },
+            sum: SumContext::new(
+                sizes.chunks,
+                [sizes.steps, sizes.stage_steps],
+                sizes.step_weights,
+                tile.stages,
+                sizes.grid(problem),
+            ),
             input: InputContext {
                 input_stages: INPUT_STAGES,
                 load_stages: tile.load_stages,

@@ -55,6 +55,8 @@ void wait_phase(const void* barrier, unsigned phase, int line);
 // Starts a bulk copy to shared memory that arrives at a barrier when a thread waits for it. Its destination has
 // NaNs until then.
 void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
+// Reads memory that a kernel brings to the cache.
+void prefetch_to_l2(const void* global, unsigned bytes, int line);
 // Arrives at a barrier when the calling thread's copies are complete: when a thread waits for its phase. The copies
 // belong to the barrier from now on.
 void arrive_when_copied(const void* barrier, int line);

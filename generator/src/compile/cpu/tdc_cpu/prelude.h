@@ -161,6 +161,9 @@ inline void tdc_copy_and_arrive(float* shared, const float* global, int floats, 
                                 int line = __builtin_LINE()) {
     if (threadIdx.x % 32 == 0) tdc_cpu::copy_and_arrive(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
 }
+inline void tdc_prefetch_to_l2(const float* global, int floats, int line = __builtin_LINE()) {
+    tdc_cpu::prefetch_to_l2(global, static_cast<unsigned>(4 * floats), line);
+}
 inline void tdc_arrive_when_copied(float* barrier, int line = __builtin_LINE()) {
     tdc_cpu::arrive_when_copied(barrier, line);
 }

@@ -487,6 +487,15 @@ public:
         wake(barrier);
     }
 
+    void prefetch_to_l2(const void* global, unsigned bytes, int line) {
+        if ((reinterpret_cast<uintptr_t>(global) | bytes) % 16 != 0 || bytes == 0) {
+            fail("line %d: a prefetch of %u bytes; address and size must be multiples of 16, and not 0", line, bytes);
+        }
+        // Memory that the kernel may not read is found like that of a copy.
+        static_cast<void>(*static_cast<const volatile char*>(global));
+        static_cast<void>(*(static_cast<const volatile char*>(global) + bytes - 1));
+    }
+
     void arrive_when_copied(const void* barrier, int line) {
         Thread& self = *running_;
         PhaseBarrier& phases = phases_of(barrier, line);
@@ -1212,6 +1221,10 @@ TDC_CPU_ENGINE void wait_phase(const void* barrier, unsigned phase, int line) {
 
 TDC_CPU_ENGINE void copy_and_arrive(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
     current_worker->copy_and_arrive(shared, global, bytes, barrier, line);
+}
+
+TDC_CPU_ENGINE void prefetch_to_l2(const void* global, unsigned bytes, int line) {
+    current_worker->prefetch_to_l2(global, bytes, line);
 }
 
 TDC_CPU_ENGINE void arrive_when_copied(const void* barrier, int line) {

@@ -9,9 +9,12 @@ use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
 use crate::scheme::{MAX_GRID, Tile};
 
-/// Maximum number of K steps of a chunk, which are unrolled, and of a stage of weights.
+/// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 64;
-const MAX_STAGE_STEPS: u32 = 4;
+
+/// Maximum size of a stage of weights, in 32-bit words. Large stages keep the tensor cores busy while the consumers wait at the end of
+/// one, but two or more of them take shared memory from the input.
+const MAX_STAGE_WEIGHTS: u32 = 9 * 1024;
 
 /// Maximum number of cells, far from overflow when those of an image and a tile are added.
 const MAX_CELLS: u64 = 1 << 30;
@@ -110,9 +113,10 @@ impl NhwcGeometry {
         if !is_divided || steps > MAX_STEPS {
             return None;
         }
-        let stage_steps = (1..=MAX_STAGE_STEPS)
+        let stage_steps = (1..=steps)
             .rev()
-            .find(|&count| steps.is_multiple_of(count))?;
+            .filter(|&count| steps.is_multiple_of(count))
+            .find(|&count| step_weights_of(tn, count) <= MAX_STAGE_WEIGHTS)?;
         let cells = Cells::new(shape);
         let rows = WGMMA_M * warpgroups;
         let all_cells = cells.with_outputs(shape);
@@ -140,7 +144,8 @@ impl NhwcGeometry {
             4 * input_stages * runs * slab_rows,
             warpgroups * exchange.words,
             tn,
-            stages + input_stages,
+            // Two of each buffer, and one of each warpgroup for its turns.
+            2 * (stages + input_stages) + warpgroups,
         );
         let tiles = all_cells.div_ceil(rows);
         let tile_step = tiles.div_ceil(block_tiles);
@@ -221,6 +226,16 @@ impl NhwcGeometry {
         self.tile_stages() <= self.tile.stages
     }
 
+    /// Whether warpgroups multiply one after the other, so that one stores its outputs while the next one multiplies. The input must
+    /// have room for the chunks of a tile and more: a warpgroup begins a tile when another one still multiplies the tile before.
+    pub(super) fn takes_turns(&self) -> bool {
+        let tile = &self.tile;
+        tile.warpgroups > 1
+            && tile.block_tiles > 1
+            && self.keeps_weights()
+            && tile.input_stages > self.chunks
+    }
+
     /// Blocks of the grid: tiles of output channels, then of cells.
     pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
         [problem.shape.n.div_ceil(self.tile.tn), self.tile_step, 1]
@@ -228,8 +243,8 @@ impl NhwcGeometry {
 }
 
 impl SharedMemory {
-    /// Sizes in floats; `buffers` are those of weights and input.
-    fn new(weights: u32, input: u32, exchange: u32, tn: u32, buffers: u32) -> Self {
+    /// Sizes in floats; barriers have 8 bytes.
+    fn new(weights: u32, input: u32, exchange: u32, tn: u32, barriers: u32) -> Self {
         let input_at = weights;
         let exchange_at = input_at + input;
         let epilogue_at = exchange_at + exchange;
@@ -239,8 +254,7 @@ impl SharedMemory {
             exchange_at,
             epilogue_at,
             barriers_at,
-            // Two barriers of 8 bytes for each buffer.
-            floats: barriers_at + 4 * buffers,
+            floats: barriers_at + 2 * barriers,
         }
     }
 }

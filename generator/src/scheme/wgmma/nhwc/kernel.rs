@@ -5,6 +5,7 @@ use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::wgmma::sum_context::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -36,6 +37,8 @@ struct WgmmaNhwcContext {
     tile_step: u32,
     #[serde(flatten)]
     sum: SumContext,
+    /// Warpgroups multiply one after the other.
+    takes_turns: bool,
     #[serde(flatten)]
     input: InputContext,
     /// Offsets in shared memory, in floats.
@@ -55,22 +58,6 @@ struct WgmmaNhwcContext {
     residual_lines: u32,
     #[serde(flatten)]
     fused_ops: FusedOpsContext,
-}
-
-/// How the sum is divided.
-#[derive(Serialize)]
-struct SumContext {
-    chunks: u32,
-    /// K steps of a chunk, and of a stage of weights.
-    steps: u32,
-    stage_steps: u32,
-    /// Stages of weights of a tile, and buffers for them.
-    tile_stages: u32,
-    stages: u32,
-    keeps_weights: bool,
-    /// Packed weights in 32-bit words.
-    step_weights: u32,
-    stage_weights: u32,
 }
 
 /// The staged input.
@@ -182,16 +169,14 @@ impl WgmmaNhwcContext {
             loader_registers,
             tiles: sizes.tiles,
             tile_step: sizes.tile_step,
-            sum: SumContext {
-                chunks: sizes.chunks,
-                steps: sizes.steps,
-                stage_steps: sizes.stage_steps,
-                tile_stages: sizes.tile_stages(),
-                stages: tile.stages,
-                keeps_weights: sizes.keeps_weights(),
-                step_weights: sizes.step_weights,
-                stage_weights: sizes.stage_steps * sizes.step_weights,
-            },
+            sum: SumContext::new(
+                sizes.chunks,
+                [sizes.steps, sizes.stage_steps],
+                sizes.step_weights,
+                tile.stages,
+                sizes.grid(problem),
+            ),
+            takes_turns: sizes.takes_turns(),
             input: InputContext::new(problem, sizes),
             input_at: sizes.memory.input_at,
             exchange_at: sizes.memory.exchange_at,

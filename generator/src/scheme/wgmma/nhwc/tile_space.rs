@@ -9,8 +9,8 @@ use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
 
 /// Pipeline stages of the weights, and of the input.
-const STAGES: [u32; 3] = [3, 4, 6];
-const INPUT_STAGES: [u32; 4] = [3, 4, 6, 8];
+const STAGES: [u32; 4] = [2, 3, 4, 6];
+const INPUT_STAGES: [u32; 5] = [2, 3, 4, 6, 8];
 
 /// Most stages of weights that a block keeps.
 const MAX_KEPT_STAGES: u32 = 24;

@@ -75,10 +75,16 @@ impl NhwcGeometry {
             false => model.stored_run_nchw,
         };
         let epilogue = model.tile + runs * run * resident;
-        // The first chunks of a tile are copied while the outputs of the tile before are stored.
         let chunks = f64::from(self.chunks);
-        let hidden = f64::from(tile.input_stages).min(chunks) / chunks;
-        let tile_clocks = chunks * chunk + epilogue * (1.0 - 0.5 * hidden);
+        let tile_clocks = if self.takes_turns() {
+            // Outputs are stored while other warpgroups multiply.
+            let of_warpgroup = chunks * consumer + model.tile + runs * run / warpgroups;
+            (chunks * chunk).max(of_warpgroup).max(epilogue)
+        } else {
+            // The first chunks of a tile are copied while the outputs of the tile before are stored.
+            let hidden = f64::from(tile.input_stages).min(chunks) / chunks;
+            chunks * chunk + epilogue * (1.0 - 0.5 * hidden)
+        };
         model.start + model.load_latency + f64::from(tile.block_tiles) * tile_clocks
     }
 }
