@@ -1,13 +1,20 @@
 #ifndef TDC_WGMMA_SHARED
 #define TDC_WGMMA_SHARED
 // Products as by tdc_wgmma(), in fp16, whose a is in shared memory as well. The memory is declared by
-// TDC_SWIZZLED_SHARED and counted in runs of 16 bytes, eight 16-bit numbers, from its beginning: row r of a is
-// the runs at + ROW_RUNS r and at + ROW_RUNS r + 1. ROW_RUNS is 2, 4 or 8, so that a row of memory has the
-// columns of 1, 2 or 4 products. Run i is stored where tdc_swizzled<ROW_RUNS>(i) says: within 128 bytes, so that
-// products read rows, and copies write them, without bank conflicts.
+// TDC_SWIZZLED_SHARED and counted in runs of 16 bytes, eight 16-bit numbers, from its beginning: row r of the
+// first operand is the runs a + ROW_RUNS r and a + ROW_RUNS r + 1, column n of the second one the runs b + n and
+// b + n + pitch. ROW_RUNS is 2, 4 or 8, so that a row of memory has the columns of 1, 2 or 4 products. Run i of
+// the first operand is stored where tdc_swizzled<ROW_RUNS>(i) says: within 128 bytes, so that products read rows,
+// and copies write them, without bank conflicts. a and b are the same in all lanes of a warp, and the compiler
+// must know that (tdc_uniform()): it then keeps descriptors in uniform registers. Else it moves each one there,
+// which takes longer than a product.
 //
 // Products read shared memory through the asynchronous proxy. What stores or tdc_copy_async16() wrote is
 // visible to them after tdc_fence_async_proxy(), called by those who have waited for it.
+[[maybe_unused]] static __device__ __forceinline__ int tdc_uniform(int value) {
+    return __shfl_sync(0xffffffffu, value, 0);
+}
+
 template <int ROW_RUNS>
 [[maybe_unused]] static __device__ __forceinline__ int tdc_swizzled(int run) {
     return run ^ (run >> 3 & (ROW_RUNS - 1));
@@ -71,21 +78,27 @@ template <int ROW_RUNS>
                  : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))         \
                  : "memory")
 
-// The descriptor of rows in groups of eight, and the swizzle of their length.
+// Descriptors of the operands, whose lower words differ by numbers of runs.
 template <int ROW_RUNS>
+[[maybe_unused]] static __device__ __forceinline__ unsigned long long tdc_wgmma_a_descriptor(unsigned run) {
+    constexpr unsigned SWIZZLE = ROW_RUNS == 8 ? 1 : ROW_RUNS == 4 ? 2 : 3;
+    constexpr unsigned GROUP_RUNS = 8 * ROW_RUNS;  // rows are in groups of eight
+    constexpr unsigned long long UPPER = GROUP_RUNS | SWIZZLE << 30;
+    return UPPER << 32 | (run + (1u << 16));
+}
+
 [[maybe_unused]] static __device__ __forceinline__ unsigned long long
-tdc_wgmma_row_descriptor(const float* shared, int at) {
-    const unsigned long long address = __cvta_generic_to_shared(shared + 4 * at) & 0x3ffff;
-    constexpr unsigned long long SWIZZLE = ROW_RUNS == 8 ? 1 : ROW_RUNS == 4 ? 2 : 3;
-    constexpr unsigned long long GROUP_RUNS = 8 * ROW_RUNS;
-    return address >> 4 | 1 << 16 | GROUP_RUNS << 32 | SWIZZLE << 62;
+tdc_wgmma_b_descriptor(unsigned run, unsigned pitch) {
+    constexpr unsigned long long GROUP_RUNS = 8;  // columns as well
+    return GROUP_RUNS << 32 | (run + (pitch << 16));
 }
 
 template <int N, int ROW_RUNS>
 [[maybe_unused]] static __device__ __forceinline__ void
-tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates) {
-    const unsigned long long a_descriptor = tdc_wgmma_row_descriptor<ROW_RUNS>(shared, at);
-    const unsigned long long b_descriptor = tdc_wgmma_descriptor(b, pitch);
+tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates) {
+    const unsigned first_run = static_cast<unsigned>(__cvta_generic_to_shared(shared)) / 16;
+    const unsigned long long a_descriptor = tdc_wgmma_a_descriptor<ROW_RUNS>(first_run + a);
+    const unsigned long long b_descriptor = tdc_wgmma_b_descriptor(first_run + b, pitch);
     if constexpr (N == 32) {
         TDC_WGMMA_SHARED_32;
     } else if constexpr (N == 64) {
@@ -102,15 +115,15 @@ tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b,
 
 template <int N, int ROW_RUNS>
 [[maybe_unused]] static __device__ __forceinline__ void
-tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates) {
+tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates) {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    unsigned a[4];
+    unsigned a_registers[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const int run = tdc_swizzled<ROW_RUNS>(at + (row + i % 2 * 8) * ROW_RUNS + i / 2);
-        a[i] = reinterpret_cast<const unsigned*>(shared)[4 * run + threadIdx.x % 4];
+        const int run = tdc_swizzled<ROW_RUNS>(a + (row + i % 2 * 8) * ROW_RUNS + i / 2);
+        a_registers[i] = reinterpret_cast<const unsigned*>(shared)[4 * run + threadIdx.x % 4];
     }
-    tdc_wgmma<N, false>(d, a, b, pitch, accumulates);
+    tdc_wgmma<N, false>(d, a_registers, shared + 4 * b, pitch, accumulates);
 }
 #endif
 #endif

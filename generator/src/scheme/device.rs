@@ -39,6 +39,6 @@ pub enum DevicePart {
     Pipeline,
     /// `tdc_wgmma` with its fence, commit and wait: asynchronous products of a warpgroup. Uses `Mma`.
     Wgmma,
-    /// `tdc_wgmma_shared`, `tdc_fence_async_proxy`: the same with both operands in shared memory. Uses `Wgmma`.
+    /// `tdc_wgmma_shared`, `tdc_uniform`, `tdc_fence_async_proxy`: the same with both operands in shared memory. Uses `Wgmma`.
     WgmmaShared,
 }

@@ -198,10 +198,11 @@ template <int ROW_RUNS>
 int tdc_swizzled(int run) {
     return run ^ (run >> 3 & (ROW_RUNS - 1));
 }
+inline int tdc_uniform(int value) { return value; }
 inline void tdc_fence_async_proxy() { tdc_cpu::fence_async_proxy(); }
 template <int N, int ROW_RUNS>
-void tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int at, const float* b, int pitch, bool accumulates,
+void tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates,
                       int line = __builtin_LINE()) {
     const int row = static_cast<int>(threadIdx.x / 32 % 4 * 16);
-    tdc_cpu::multiply_shared_async(d, shared, at + row * ROW_RUNS, ROW_RUNS, b, N, pitch, accumulates, line);
+    tdc_cpu::multiply_shared_async(d, shared, a + row * ROW_RUNS, ROW_RUNS, shared + 4 * b, N, pitch, accumulates, line);
 }
