@@ -28,7 +28,7 @@ const MAX_ITEMS: u32 = 64;
 /// Period of the swizzle, in runs of 16 bytes.
 const SWIZZLE_RUNS: u32 = 64;
 
-/// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond those for the addresses of its copies.
+/// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond those for the pixels that it finds.
 const CONSUMER_REGISTERS: u32 = 56;
 const LOADER_REGISTERS: u32 = 56;
 
@@ -108,8 +108,8 @@ impl NhwcGeometry {
         let steps = chunk_groups * shape.r * shape.s;
         let runs = chunk_groups * MMA_K / PLANE_CHANNELS;
         let loaders = 32 * (WARPGROUP * producers - 1);
-        // A thread copies the same run of several cells.
-        let is_divided = groups.is_multiple_of(chunk_groups) && loaders.is_multiple_of(runs);
+        // A thread copies the same run of several cells, and a warp all runs of its cells.
+        let is_divided = groups.is_multiple_of(chunk_groups) && 32_u32.is_multiple_of(runs);
         if !is_divided || steps > MAX_STEPS {
             return None;
         }
@@ -155,7 +155,7 @@ impl NhwcGeometry {
         let registers = Registers::new(
             [warpgroups, producers],
             tn / 2 + CONSUMER_REGISTERS,
-            items + LOADER_REGISTERS,
+            items.div_ceil(runs) + LOADER_REGISTERS,
             by_shared,
         )?;
         let fits = memory.floats <= gpu.shared_per_block / 4
@@ -214,6 +214,17 @@ impl NhwcGeometry {
     /// Runs of eight channels of a chunk.
     pub(super) fn runs(&self) -> u32 {
         self.tile.chunk_groups * MMA_K / PLANE_CHANNELS
+    }
+
+    /// Cells from a copy of a thread to its next one.
+    pub(super) fn thread_step(&self) -> u32 {
+        32 * self.loader_warps() / self.runs()
+    }
+
+    /// Copies after which the places of a thread's cells repeat in the swizzle, which has a period of eight rows.
+    pub(super) fn swizzle_period(&self) -> u32 {
+        let rows = 1 << self.thread_step().trailing_zeros().min(3);
+        8 / rows
     }
 
     /// Stages of weights of a tile.

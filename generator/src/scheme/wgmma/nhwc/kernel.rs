@@ -83,6 +83,8 @@ struct InputContext {
     /// Copies of a loader thread.
     items: u32,
     checks_items: bool,
+    /// Copies after which the places of a thread's cells repeat in the swizzle.
+    swizzle_period: u32,
 }
 
 /// A phase of the input.
@@ -200,7 +202,7 @@ impl InputContext {
         let shape = &problem.shape;
         let cells = &sizes.cells;
         let phases = cells.phases.iter().zip(&sizes.phases_at);
-        let thread_step = 32 * sizes.loader_warps() / sizes.runs();
+        let thread_step = sizes.thread_step();
         Self {
             input_stages: sizes.tile.input_stages,
             rows_are_cells: true,
@@ -222,6 +224,7 @@ impl InputContext {
             slab_rows: sizes.slab_rows,
             items: sizes.items,
             checks_items: !sizes.staged.is_multiple_of(thread_step),
+            swizzle_period: sizes.swizzle_period(),
         }
     }
 }

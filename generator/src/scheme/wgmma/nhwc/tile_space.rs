@@ -9,7 +9,7 @@ use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
 
 /// Pipeline stages of the weights, and of the input.
-const STAGES: [u32; 4] = [2, 3, 4, 6];
+const STAGES: [u32; 3] = [3, 4, 6];
 const INPUT_STAGES: [u32; 5] = [2, 3, 4, 6, 8];
 
 /// Most stages of weights that a block keeps.
@@ -50,7 +50,7 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaNhwcTile> 
     let widest = shape.n.next_multiple_of(32);
     let widths = [32, 64, 96, 128, 192, 256].into_iter();
     let widths: Vec<u32> = widths.filter(|&tn| tn < widest + 32).collect();
-    let chunks: Vec<u32> = [1, 2, 3, 4, 8]
+    let chunks: Vec<u32> = [1, 2, 4, 8]
         .into_iter()
         .filter(|count| groups.is_multiple_of(*count))
         .collect();
