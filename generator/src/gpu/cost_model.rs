@@ -228,27 +228,30 @@ constants! {
     /// `wgmma_nhwc`; clocks of an SM.
     WgmmaNhwcConstants {
         /// Factor on the time of products at the peak rate of the tensor cores.
-        product = 1.1,
-        /// A stage of weights: waits.
-        stage = 20.0,
-        /// A chunk of the input: waits.
-        chunk = 60.0,
+        product = 1.12,
         /// Factor on the time in which shared memory delivers the operands.
-        shared_memory = 1.1,
-        /// Copying 16 bytes.
-        copied_item = 0.3,
+        shared_memory = 1.35,
+        /// A chunk of the input: waits of a consumer.
+        chunk = 18.0,
+        /// A chunk of the input: waits of a loader.
+        loaded_chunk = 433.0,
+        /// A copy of 16 bytes by each thread of a loader.
+        copy = 8.28,
         /// Bytes per clock that an SM reads from L2.
-        l2_bytes_per_clock = 32.0,
-        /// Until a copy has arrived.
-        load_latency = 1200.0,
+        l2_bytes_per_clock = 81.0,
+        /// Until a copy has arrived, of the input and of a stage of weights.
+        load_latency = 1299.0,
+        weights_latency = 67.0,
         /// A tile, without its chunks and outputs.
-        tile = 600.0,
+        tile = 627.0,
         /// Eight outputs, which are stored, or read of a residual, in NHWC.
-        stored_run = 1.2,
+        stored_run = 0.651,
         /// The same in NCHW.
-        stored_run_nchw = 2.0,
+        stored_run_nchw = 3.18,
+        /// Until a residual of the channels that are exchanged at a time has arrived.
+        residual_latency = 1615.0,
         /// A block.
-        start = 1200.0,
+        start = 2499.0,
     }
 }
 

@@ -31,9 +31,13 @@ impl NhwcGeometry {
             ..KernelWork::default()
         };
         let busiest = (blocks as f64 / f64::from(gpu.sms)).ceil();
-        let resident = f64::from(occupancy(&work, gpu).blocks_per_sm).min(busiest);
+        let resident = f64::from(occupancy(&work, gpu).blocks_per_sm).clamp(1.0, busiest);
+        let waves = (busiest / resident).ceil();
+        let blocks_clocks = waves * self.block_clocks(problem, gpu, resident);
+        // Reads and writes of global memory overlap with the blocks' work, but not completely.
+        let dram_clocks = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz);
         KernelWork {
-            latency_clocks: self.block_clocks(problem, gpu, resident.max(1.0)),
+            latency_clocks: blocks_clocks.hypot(dram_clocks) / waves,
             ..work
         }
     }
@@ -42,49 +46,80 @@ impl NhwcGeometry {
     fn block_clocks(&self, problem: &ConvProblem, gpu: &Gpu, resident: f64) -> f64 {
         let model = &gpu.cost_model().wgmma_nhwc;
         let tile = &self.tile;
-        let warpgroups = f64::from(tile.warpgroups);
-        let steps = f64::from(self.steps);
-        // A product of a warpgroup occupies all tensor cores of the SM.
-        let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tile.tn);
-        let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0) * steps;
-        let stages = f64::from(self.steps / self.stage_steps);
-        let consumer = mma + model.chunk + stages * model.stage;
-        // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
-        let slices = f64::from(tile.tn / self.wgmma_n);
-        let operands = 32.0 * (f64::from(WGMMA_M) * slices + f64::from(tile.tn));
-        let operands = operands * steps * warpgroups / SHARED_BYTES_PER_CLOCK * model.shared_memory;
-        let copies = f64::from(self.items * 32 * self.loader_warps());
-        let weights = match self.keeps_weights() {
-            true => 0.0,
-            false => f64::from(4 * self.steps * self.step_weights),
-        };
-        let bytes = (16.0 * copies + weights) / model.l2_bytes_per_clock;
-        // What the blocks of an SM share: tensor cores, shared memory, issue slots of copies, bytes from L2.
-        let shared = (mma * warpgroups)
-            .max(operands)
-            .max(copies * model.copied_item)
-            .max(bytes);
-        let in_flight = f64::from(tile.input_stages - 1).max(1.0);
-        let chunk = (shared * resident)
-            .max(consumer)
-            .max(model.load_latency / in_flight);
+        let [warpgroups, chunks] = [tile.warpgroups, self.chunks].map(f64::from);
+        let products = self.product_clocks(gpu);
+        // What the blocks of an SM share: its tensor cores and its bytes from L2.
+        let shared = (products * warpgroups).max(self.chunk_bytes() / model.l2_bytes_per_clock);
+        let consumer = products + model.chunk;
+        let chunk = overlapped(
+            overlapped(shared * resident, consumer),
+            self.copy_clocks(gpu),
+        );
         let outputs = f64::from(tile.tn) * f64::from(self.rows());
-        let runs = outputs / 8.0 * if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let residual = problem.epilogue.residual;
+        let runs = outputs / 8.0 * if residual { 2.0 } else { 1.0 };
         let run = match problem.writes_fp16_nhwc() {
             true => model.stored_run,
             false => model.stored_run_nchw,
         };
-        let epilogue = model.tile + runs * run * resident;
-        let chunks = f64::from(self.chunks);
+        let residuals = match residual {
+            true => f64::from(tile.tn / self.exchange.channels) * model.residual_latency,
+            false => 0.0,
+        };
+        let epilogue = model.tile + overlapped(runs * run * resident, residuals);
         let tile_clocks = if self.takes_turns() {
             // Outputs are stored while other warpgroups multiply.
-            let of_warpgroup = chunks * consumer + model.tile + runs * run / warpgroups;
-            (chunks * chunk).max(of_warpgroup).max(epilogue)
+            let of_warpgroup = overlapped(runs * run / warpgroups, residuals);
+            let of_warpgroup = chunks * consumer + model.tile + of_warpgroup;
+            overlapped(overlapped(chunks * chunk, of_warpgroup), epilogue)
         } else {
             // The first chunks of a tile are copied while the outputs of the tile before are stored.
             let hidden = f64::from(tile.input_stages).min(chunks) / chunks;
             chunks * chunk + epilogue * (1.0 - 0.5 * hidden)
         };
-        model.start + model.load_latency + f64::from(tile.block_tiles) * tile_clocks
+        model.start + f64::from(tile.block_tiles) * tile_clocks
     }
+
+    /// Clocks of a warpgroup's products of a chunk. They occupy all tensor cores of the SM.
+    fn product_clocks(&self, gpu: &Gpu) -> f64 {
+        let model = &gpu.cost_model().wgmma_nhwc;
+        let tn = f64::from(self.tile.tn);
+        let macs = f64::from(WGMMA_M * MMA_K) * tn;
+        let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0);
+        // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
+        let slices = f64::from(self.tile.tn / self.wgmma_n);
+        let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
+        f64::from(self.steps) * mma.max(operands * model.shared_memory)
+    }
+
+    /// Bytes of input and weights that are copied for a chunk.
+    fn chunk_bytes(&self) -> f64 {
+        let copies = self.items * 32 * self.loader_warps();
+        let weights = match self.keeps_weights() {
+            true => 0,
+            false => self.steps * self.step_weights,
+        };
+        16.0 * f64::from(copies) + 4.0 * f64::from(weights)
+    }
+
+    /// Clocks from a chunk's copies to the next one's, if nothing else takes longer.
+    fn copy_clocks(&self, gpu: &Gpu) -> f64 {
+        let model = &gpu.cost_model().wgmma_nhwc;
+        let instructions = model.loaded_chunk + model.copy * f64::from(self.items);
+        let in_flight = |stages: u32| f64::from(stages.max(2) - 1);
+        let input = model.load_latency / in_flight(self.tile.input_stages);
+        let weights = match self.keeps_weights() {
+            true => 0.0,
+            false => {
+                let stages = f64::from(self.steps / self.stage_steps);
+                stages * model.weights_latency / in_flight(self.tile.stages)
+            }
+        };
+        instructions.max(input).max(weights)
+    }
+}
+
+/// The time of two kinds of work that overlap, but not completely if both take about as long.
+fn overlapped(a: f64, b: f64) -> f64 {
+    (a.powi(4) + b.powi(4)).sqrt().sqrt()
 }
