@@ -5,6 +5,9 @@ use serde::Serialize;
 /// Bulk prefetches are of multiples of 16 bytes.
 const PREFETCH_WORDS: u32 = 4;
 
+/// The most weights that blocks bring to L2, 16 MB. More would displace the input, or other weights before they are read.
+const MAX_PREFETCHED: u32 = 4 << 20;
+
 /// The sum of a tile in chunks of channels, these in K steps. Weights are counted in 32-bit words.
 #[derive(Serialize)]
 pub(super) struct SumContext {
@@ -19,7 +22,7 @@ pub(super) struct SumContext {
     pub(super) keeps_weights: bool,
     pub(super) step_weights: u32,
     pub(super) stage_weights: u32,
-    /// Of all tiles, and the part of them that a block brings to L2.
+    /// Of all tiles, and the part of them that a block brings to L2; 0 if none does.
     pub(super) packed_weights: u32,
     pub(super) prefetched: u32,
 }
@@ -36,19 +39,22 @@ impl SumContext {
         let tile_stages = chunks * (steps / stage_steps);
         let stage_weights = stage_steps * step_weights;
         let packed_weights = grid[0] * tile_stages * stage_weights;
+        let keeps_weights = tile_stages <= stages;
+        let prefetched = match !keeps_weights && packed_weights <= MAX_PREFETCHED {
+            true => packed_weights.div_ceil(grid[0] * grid[1]),
+            false => 0,
+        };
         Self {
             chunks,
             steps,
             stage_steps,
             tile_stages,
             stages,
-            keeps_weights: tile_stages <= stages,
+            keeps_weights,
             step_weights,
             stage_weights,
             packed_weights,
-            prefetched: packed_weights
-                .div_ceil(grid[0] * grid[1])
-                .next_multiple_of(PREFETCH_WORDS),
+            prefetched: prefetched.next_multiple_of(PREFETCH_WORDS),
         }
     }
 }

@@ -110,14 +110,18 @@ impl WgmmaGeometry {
         let tile = &self.tile;
         let staged = f64::from(self.items * PLANE_CHANNELS * self.loader_warps());
         let channels = tile.chunk_groups * MMA_K;
-        let traffic = InputTraffic::new(problem, [tile.th, tile.tw], channels, 0.0);
+        // Rows of different images are not contiguous.
+        let out_h = problem.shape.out_h();
+        let images = f64::from(tile.th.div_ceil(out_h));
+        let traffic = InputTraffic::new(problem, [tile.th.min(out_h), tile.tw], channels, 0.0);
         let converting = model.chunk
             + f64::from(self.items * PLANE_CHANNELS)
                 * f64::from(self.loader_warps().div_ceil(4))
                 * model.loaded_value;
         InputClocks {
-            issue: staged * model.staged_value + traffic.lines.max(staged) * model.cache_line,
-            bytes: traffic.bytes,
+            issue: staged * model.staged_value
+                + (images * traffic.lines).max(staged) * model.cache_line,
+            bytes: images * traffic.bytes,
             wait: match tile.load_stages {
                 1 => model.load_latency + converting,
                 _ => model.load_latency.max(converting),

@@ -53,9 +53,6 @@ struct WgmmaNhwcContext {
     scaled: bool,
     dequant_scale_at: usize,
     checks_n: bool,
-    /// Loaders bring the residual to L2, in lines of 64 channels.
-    prefetches_residual: bool,
-    residual_lines: u32,
     #[serde(flatten)]
     fused_ops: FusedOpsContext,
 }
@@ -190,8 +187,6 @@ impl WgmmaNhwcContext {
             scaled: true,
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_n: !shape.n.is_multiple_of(tile.tn),
-            prefetches_residual: problem.epilogue.residual && problem.writes_fp16_nhwc(),
-            residual_lines: tile.tn.div_ceil(64),
             fused_ops: FusedOpsContext::new(problem, layout, false),
         }
     }
