@@ -77,8 +77,8 @@ tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barri
 #endif
 }
 
-// Brings global memory to L2, where later copies find it. One thread calls it; nothing waits for it. Address and
-// size are multiples of 16 bytes. Does nothing before sm_90.
+// Brings global memory to L2, where later copies find it. One thread calls it, and nothing waits for it.
+// Address and size are multiples of 16 bytes. Does nothing before sm_90.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_prefetch_to_l2(const float* global, int floats) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"

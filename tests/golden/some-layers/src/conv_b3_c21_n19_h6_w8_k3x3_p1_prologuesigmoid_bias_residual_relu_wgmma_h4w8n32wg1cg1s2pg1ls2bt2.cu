@@ -16,10 +16,10 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual,
     float* y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
-    constexpr int STAGES = 2, INPUT_STAGES = 2, CONSUMER_WARPS = 4, LOADER_WARPS = 3, N = 19, TILES = 5,
-        TILE_STEP = 3, TILE_STAGES = 6, STAGE_WEIGHTS = 1536, IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1,
-        PAD_LEFT = 1, C = 21, FILTER_W = 3, FILTER_H = 3, STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32,
-        EXCHANGE_PITCH = 68;
+    constexpr int CONSUMER_WARPS = 4, PREFETCHED = 3072, PACKED_WEIGHTS = 9216, STAGES = 2, INPUT_STAGES = 2,
+        LOADER_WARPS = 3, N = 19, TILES = 5, TILE_STEP = 3, TILE_STAGES = 6, STAGE_WEIGHTS = 1536,
+        IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1, PAD_LEFT = 1, C = 21, FILTER_W = 3, FILTER_H = 3,
+        STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32, EXCHANGE_PITCH = 68;
     constexpr int INPUT_AT = 3072, INPUT_SCALES_AT = 5632, BARRIERS_AT = 7880, EPILOGUE_AT = 7816,
         DEQUANT_SCALE_AT = 9216, SCALE_AT = 9248, SHIFT_AT = 9269, WARP_MAX_AT = 5634, EXCHANGE_AT = 5640;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
@@ -30,6 +30,13 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2;
     constexpr int TERM_WORDS = 4 * PLANES * PLANE;  // of the staged input, in 32-bit words
     constexpr int WGMMA_N = 32, SLICES = 1;  // columns of a product, products of a tile
+    // Blocks that need the same weights read them at the same time, only a few stages ahead. So each first
+    // brings a part of all weights to L2, else they would wait for DRAM in each stage.
+    if (threadIdx.x == 32 * CONSUMER_WARPS) {
+        const int first = (blockIdx.y * gridDim.x + blockIdx.x) * PREFETCHED;
+        const int words = min(PREFETCHED, PACKED_WEIGHTS - first);
+        if (words > 0) tdc_prefetch_to_l2(packed + first, words);
+    }
 
     TDC_DYNAMIC_SHARED(float, shared);
     unsigned* const input = reinterpret_cast<unsigned*>(shared + INPUT_AT);

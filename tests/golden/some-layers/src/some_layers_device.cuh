@@ -515,6 +515,20 @@ tdc_copy_and_arrive(float* shared, const float* global, int floats, float* barri
 #endif
 }
 
+// Brings global memory to L2, where later copies find it. One thread calls it, and nothing waits for it.
+// Address and size are multiples of 16 bytes. Does nothing before sm_90.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_prefetch_to_l2(const float* global, int floats) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(global)), "r"(4 * floats)
+                 : "memory");
+#else
+    static_cast<void>(global);
+    static_cast<void>(floats);
+#endif
+}
+
 // Arrives at a barrier when all asynchronous copies that the calling thread has started are complete.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_arrive_when_copied(float* barrier) {
 #if __CUDA_ARCH__ >= 900
