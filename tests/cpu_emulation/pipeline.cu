@@ -119,7 +119,7 @@ extern "C" __global__ void products_of_copies(const float* image, const float* p
     tdc_wait_phase(full + 2, 0);
     float sum[N / 2];
     tdc_wgmma_fence();
-    tdc_wgmma_shared<N, ROW_RUNS>(sum, shared, 3 * ROW_RUNS + 4, columns, N, false);
+    tdc_wgmma_shared<N, ROW_RUNS>(sum, shared, 3 * ROW_RUNS + 4, ROWS * ROW_RUNS, N, false);
     tdc_wgmma_commit();
     tdc_wgmma_wait<0>();
     for (int i = 0; i < N / 2; ++i) {

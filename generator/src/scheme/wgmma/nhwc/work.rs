@@ -35,7 +35,8 @@ impl NhwcGeometry {
         let waves = (busiest / resident).ceil();
         let blocks_clocks = waves * self.block_clocks(problem, gpu, resident);
         // Reads and writes of global memory overlap with the blocks' work, but not completely.
-        let dram_clocks = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz);
+        let dram_clocks =
+            work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz);
         KernelWork {
             latency_clocks: blocks_clocks.hypot(dram_clocks) / waves,
             ..work
