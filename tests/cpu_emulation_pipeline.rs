@@ -98,6 +98,8 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
             "phase_of_two_rounds_ago",
             "phase_that_was_not_initialised",
             "arrival_beyond_the_phase",
+            "prefetch_from_within_16_bytes",
+            "prefetch_of_12_bytes",
         ],
     )];
     let start = PIPELINE.find("// The packed columns").unwrap();
@@ -273,6 +275,14 @@ fn misused_barriers_are_reported() {
         (
             "arrival_beyond_the_phase",
             "more threads arrive at an mbarrier than its phase has arrivals",
+        ),
+        (
+            "prefetch_from_within_16_bytes",
+            "a prefetch of 16 bytes; address and size must be multiples of 16",
+        ),
+        (
+            "prefetch_of_12_bytes",
+            "a prefetch of 12 bytes; address and size must be multiples of 16",
         ),
     ] {
         let mut out = vec![0.0f32; 96];

@@ -177,3 +177,11 @@ extern "C" __global__ void arrival_beyond_the_phase(float* out) {
         tdc_arrive(shared);
     }
 }
+
+extern "C" __global__ void prefetch_from_within_16_bytes(float* out) {
+    if (threadIdx.x == 0) tdc_prefetch_to_l2(out + 1, 4);
+}
+
+extern "C" __global__ void prefetch_of_12_bytes(float* out) {
+    if (threadIdx.x == 0) tdc_prefetch_to_l2(out, 3);
+}

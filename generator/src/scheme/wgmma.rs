@@ -18,7 +18,7 @@
 mod geometry;
 mod kernel;
 mod nhwc;
-mod sum_context;
+mod sum;
 mod tile_space;
 mod work;
 

@@ -1,5 +1,6 @@
 //! The sizes that follow from a tile.
 
+use super::sum::Sum;
 use super::{WARPGROUP, WGMMA_M, WgmmaTile};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use crate::ir::{ConvProblem, Precision};
@@ -42,10 +43,7 @@ pub(super) struct WgmmaGeometry {
     pub(super) tile: WgmmaTile,
     /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
     pub(super) wgmma_n: u32,
-    /// Chunks of the sum, K steps of a chunk, and of a stage of weights.
-    pub(super) chunks: u32,
-    pub(super) steps: u32,
-    pub(super) stage_steps: u32,
+    pub(super) sum: Sum,
     /// Rows and columns of the staged input.
     pub(super) rows: u32,
     pub(super) row_len: u32,
@@ -57,8 +55,6 @@ pub(super) struct WgmmaGeometry {
     pub(super) tiles_w: u32,
     /// Distance of the tiles of a block: blocks along the pixels.
     pub(super) tile_step: u32,
-    /// Packed weights of a K step, in 32-bit words.
-    pub(super) step_weights: u32,
     /// Terms of each operand: 2 with a hi/lo split, else 1.
     pub(super) split_terms: u32,
     pub(super) registers: Registers,
@@ -200,6 +196,13 @@ impl WgmmaGeometry {
         let planes = chunk_groups * MMA_K / PLANE_CHANNELS;
         let items = (planes * rows * row_len).div_ceil(32 * loader_warps);
         let split_terms = split_terms(problem.precision);
+        let sum = Sum {
+            chunks: groups / chunk_groups,
+            steps,
+            stage_steps,
+            step_weights: step_weights_of(tn, split_terms),
+            stages,
+        };
         let accumulators = tn / 2 * if scales_input(problem) { 2 } else { 1 };
         let plane = rows * row_len;
         let loaded = items * (PLANE_CHANNELS * load_stages + ITEM_REGISTERS);
@@ -207,7 +210,7 @@ impl WgmmaGeometry {
         let input = 4 * INPUT_STAGES * planes * plane * split_terms;
         let exchange = Exchange::new(problem, tn);
         let memory = SharedMemory::new(Buffers {
-            weights: stages * stage_steps * step_weights_of(tn, split_terms),
+            weights: stages * sum.stage_weights(),
             input,
             exchange: warpgroups * exchange.words,
             tn,
@@ -232,9 +235,7 @@ impl WgmmaGeometry {
         fits.then_some(Self {
             tile,
             wgmma_n,
-            chunks: groups / chunk_groups,
-            steps,
-            stage_steps,
+            sum,
             rows,
             row_len,
             items,
@@ -242,7 +243,6 @@ impl WgmmaGeometry {
             tiles,
             tiles_w,
             tile_step,
-            step_weights: step_weights_of(tn, split_terms),
             split_terms,
             registers,
             memory,

@@ -4,7 +4,7 @@ use super::WGMMA_M;
 use super::geometry::{
     INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
 };
-use super::sum_context::SumContext;
+use super::sum::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
@@ -226,13 +226,7 @@ impl WgmmaContext {
             moves_registers: sizes.registers.moved.is_some(),
             consumer_registers,
             loader_registers,
-            sum: SumContext::new(
-                sizes.chunks,
-                [sizes.steps, sizes.stage_steps],
-                sizes.step_weights,
-                tile.stages,
-                sizes.grid(problem),
-            ),
+            sum: SumContext::new(sizes.sum, sizes.grid(problem)),
             input: InputContext {
                 input_stages: INPUT_STAGES,
                 load_stages: tile.load_stages,

@@ -62,15 +62,15 @@ impl WgmmaGeometry {
         // A product of a warpgroup occupies all tensor cores of the SM.
         let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tile.tn);
         let products_of_step = if self.split_terms == 2 { 3.0 } else { 1.0 };
-        let mma =
-            macs * products_of_step / (f64::from(gpu.tensor_flops) / 2.0) * f64::from(self.steps);
+        let mma = macs * products_of_step / (f64::from(gpu.tensor_flops) / 2.0)
+            * f64::from(self.sum.steps);
         let promoted = match scales_input(problem) {
             true => f64::from(tile.tn) / 2.0 * model.promoted_value,
             false => 0.0,
         };
-        let stages = f64::from(self.steps / self.stage_steps);
+        let stages = f64::from(self.sum.chunk_stages());
         // A warpgroup waits for the product of the step before while it loads the operands of the next one.
-        let steps = f64::from(self.steps);
+        let steps = f64::from(self.sum.steps);
         // Without promotion products of different stages overlap.
         let stage = match scales_input(problem) {
             true => model.stage + promoted,
@@ -82,7 +82,7 @@ impl WgmmaGeometry {
             + 32.0 * f64::from(tile.tn) * products_of_step;
         let operands = operands * steps * warpgroups / SHARED_BYTES_PER_CLOCK * model.shared_memory;
         let channels = tile.chunk_groups * MMA_K;
-        let weights = f64::from(4 * self.steps * self.step_weights);
+        let weights = f64::from(4 * self.sum.steps * self.sum.step_weights);
         // What the blocks of an SM share: tensor cores, issue slots and cache lines of loads, bytes from L2.
         let tensor_cores = model.product * mma * warpgroups;
         let input = self.converted_input(problem, gpu);
@@ -97,9 +97,9 @@ impl WgmmaGeometry {
         let sectors = outputs / per_sector * if problem.epilogue.residual { 2.0 } else { 1.0 };
         let epilogue = model.tile + sectors * stored_sector * resident;
         // The first chunks of a tile are loaded while the last ones of the tile before are computed.
-        let chunks = f64::from(self.chunks);
+        let chunks = f64::from(self.sum.chunks);
         let hidden = f64::from(INPUT_STAGES).min(chunks) / chunks;
-        let tile_clocks = f64::from(self.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
+        let tile_clocks = f64::from(self.sum.chunks) * chunk + epilogue * (1.0 - 0.5 * hidden);
         let planes = f64::from(channels / PLANE_CHANNELS);
         model.start + model.load_latency + planes + f64::from(tile.block_tiles) * tile_clocks
     }

@@ -6,6 +6,7 @@ use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use crate::ir::ConvProblem;
 use crate::scheme::tensor_core::{MMA_K, step_weights_of};
 use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
+use crate::scheme::wgmma::sum::Sum;
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
 use crate::scheme::{MAX_GRID, Tile};
 
@@ -40,10 +41,7 @@ pub(super) struct NhwcGeometry {
     pub(super) all_cells: u32,
     /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
     pub(super) wgmma_n: u32,
-    /// Chunks of the sum, K steps of a chunk, and of a stage of weights.
-    pub(super) chunks: u32,
-    pub(super) steps: u32,
-    pub(super) stage_steps: u32,
+    pub(super) sum: Sum,
     /// First staged cell of each phase, and staged cells.
     pub(super) phases_at: Vec<u32>,
     pub(super) staged: u32,
@@ -57,8 +55,6 @@ pub(super) struct NhwcGeometry {
     /// Tiles of all images, and the distance of the tiles of a block: blocks along the cells.
     pub(super) tiles: u32,
     pub(super) tile_step: u32,
-    /// Packed weights of a K step, in 32-bit words.
-    pub(super) step_weights: u32,
     pub(super) registers: Registers,
     pub(super) memory: SharedMemory,
 }
@@ -117,6 +113,13 @@ impl NhwcGeometry {
             .rev()
             .filter(|&count| steps.is_multiple_of(count))
             .find(|&count| step_weights_of(tn, count) <= MAX_STAGE_WEIGHTS)?;
+        let sum = Sum {
+            chunks: groups / chunk_groups,
+            steps,
+            stage_steps,
+            step_weights: step_weights_of(tn, 1),
+            stages,
+        };
         let cells = Cells::new(shape);
         let rows = WGMMA_M * warpgroups;
         let all_cells = cells.with_outputs(shape);
@@ -139,7 +142,7 @@ impl NhwcGeometry {
         let slab_rows = staged.next_multiple_of(SWIZZLE_RUNS / row_runs);
         let exchange = Exchange::new(problem, tn);
         let memory = SharedMemory::new(
-            stages * stage_steps * step_weights_of(tn, 1),
+            stages * sum.stage_weights(),
             // Four words of a run.
             4 * input_stages * runs * slab_rows,
             warpgroups * exchange.words,
@@ -167,9 +170,7 @@ impl NhwcGeometry {
             cells,
             all_cells,
             wgmma_n,
-            chunks: groups / chunk_groups,
-            steps,
-            stage_steps,
+            sum,
             phases_at,
             staged,
             row_runs,
@@ -178,7 +179,6 @@ impl NhwcGeometry {
             exchange,
             tiles,
             tile_step,
-            step_weights: step_weights_of(tn, 1),
             registers,
             memory,
         })
@@ -227,24 +227,14 @@ impl NhwcGeometry {
         8 / rows
     }
 
-    /// Stages of weights of a tile.
-    pub(super) fn tile_stages(&self) -> u32 {
-        self.chunks * (self.steps / self.stage_steps)
-    }
-
-    /// Whether the buffers hold all weights of a tile, which then are copied once.
-    pub(super) fn keeps_weights(&self) -> bool {
-        self.tile_stages() <= self.tile.stages
-    }
-
     /// Whether warpgroups multiply one after the other, so that one stores its outputs while the next one multiplies. The input must
     /// have room for the chunks of a tile and more: a warpgroup begins a tile when another one still multiplies the tile before.
     pub(super) fn takes_turns(&self) -> bool {
         let tile = &self.tile;
         tile.warpgroups > 1
             && tile.block_tiles > 1
-            && self.keeps_weights()
-            && tile.input_stages > self.chunks
+            && self.sum.keeps_weights()
+            && tile.input_stages > self.sum.chunks
     }
 
     /// Blocks of the grid: tiles of output channels, then of cells.

@@ -5,7 +5,7 @@ use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::wgmma::sum_context::SumContext;
+use crate::scheme::wgmma::sum::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -168,13 +168,7 @@ impl WgmmaNhwcContext {
             loader_registers,
             tiles: sizes.tiles,
             tile_step: sizes.tile_step,
-            sum: SumContext::new(
-                sizes.chunks,
-                [sizes.steps, sizes.stage_steps],
-                sizes.step_weights,
-                tile.stages,
-                sizes.grid(problem),
-            ),
+            sum: SumContext::new(sizes.sum, sizes.grid(problem)),
             takes_turns: sizes.takes_turns(),
             input: InputContext::new(problem, sizes),
             input_at: sizes.memory.input_at,

@@ -32,7 +32,7 @@ pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
                 };
                 NhwcGeometry::new(problem, tile, gpu)
             };
-            let all = with(1).map_or(0, |sizes| sizes.tile_stages());
+            let all = with(1).map_or(0, |sizes| sizes.sum.tile_stages());
             let kept = (all <= MAX_KEPT_STAGES).then_some(all);
             let streamed = STAGES.into_iter().filter(|&stages| stages < all);
             let geometries = streamed.chain(kept).filter_map(with);

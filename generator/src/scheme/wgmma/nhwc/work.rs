@@ -47,7 +47,7 @@ impl NhwcGeometry {
     fn block_clocks(&self, problem: &ConvProblem, gpu: &Gpu, resident: f64) -> f64 {
         let model = &gpu.cost_model().wgmma_nhwc;
         let tile = &self.tile;
-        let [warpgroups, chunks] = [tile.warpgroups, self.chunks].map(f64::from);
+        let [warpgroups, chunks] = [tile.warpgroups, self.sum.chunks].map(f64::from);
         let products = self.product_clocks(gpu);
         // What the blocks of an SM share: its tensor cores and its bytes from L2.
         let shared = (products * warpgroups).max(self.chunk_bytes() / model.l2_bytes_per_clock);
@@ -90,15 +90,15 @@ impl NhwcGeometry {
         // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
         let slices = f64::from(self.tile.tn / self.wgmma_n);
         let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
-        f64::from(self.steps) * mma.max(operands * model.shared_memory)
+        f64::from(self.sum.steps) * mma.max(operands * model.shared_memory)
     }
 
     /// Bytes of input and weights that are copied for a chunk.
     fn chunk_bytes(&self) -> f64 {
         let copies = self.items * 32 * self.loader_warps();
-        let weights = match self.keeps_weights() {
+        let weights = match self.sum.keeps_weights() {
             true => 0,
-            false => self.steps * self.step_weights,
+            false => self.sum.steps * self.sum.step_weights,
         };
         16.0 * f64::from(copies) + 4.0 * f64::from(weights)
     }
@@ -109,10 +109,10 @@ impl NhwcGeometry {
         let instructions = model.loaded_chunk + model.copy * f64::from(self.items);
         let in_flight = |stages: u32| f64::from(stages.max(2) - 1);
         let input = model.load_latency / in_flight(self.tile.input_stages);
-        let weights = match self.keeps_weights() {
+        let weights = match self.sum.keeps_weights() {
             true => 0.0,
             false => {
-                let stages = f64::from(self.steps / self.stage_steps);
+                let stages = f64::from(self.sum.chunk_stages());
                 stages * model.weights_latency / in_flight(self.tile.stages)
             }
         };
