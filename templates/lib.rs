@@ -84,6 +84,8 @@ templates![
     "kernel/wgmma/tile_origin.cu",
     "kernel/wgmma_nhwc.cu",
     "kernel/convert_nhwc.cu",
+    "kernel/fold_image.cu",
+    "kernel/split_maxima.cu",
     "kernel/global_pool_nhwc.cu",
     "kernel/pool_nhwc.cu",
     "kernel/window_size.cu",
@@ -172,6 +174,8 @@ pub mod device {
     pub const ACCUMULATOR_OPERANDS: &str = include_str!("device/accumulator_operands.cuh");
     /// Rounding to fp16 with limited magnitude.
     pub const SATURATED_FP16: &str = include_str!("device/saturated_fp16.cuh");
+    /// Tensors of two fp16 numbers for each value.
+    pub const SPLIT_TENSOR: &str = include_str!("device/split_tensor.cuh");
     /// A float as the sum of two tf32 numbers.
     pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.

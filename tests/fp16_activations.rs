@@ -1,5 +1,5 @@
-//! A network with activations in fp16 NHWC, on the CPU emulation: the planner mixes formats and converts between them, and every value is
-//! right.
+//! Networks with activations in fp16 or split NHWC, on the CPU emulation: the planner mixes formats and converts between them, and every
+//! value is right.
 
 mod device;
 
@@ -7,7 +7,7 @@ use device::{cpu, gpu_here};
 use std::collections::BTreeSet;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::gpu;
-use tdc_generator::ir::{DType, Format, Network, Problem};
+use tdc_generator::ir::{DType, Layout, Network, Problem};
 use tdc_generator::plan::{
     NetworkPlan, PlannedUnit, Planner, TuningTable, candidate_problems, plan_network_with,
     plan_problem, problem_label, recipes,
@@ -52,6 +52,16 @@ ops:
   - {op: linear, name: c, n: 13}
 ";
 
+/// The first network with fp32 activations, in a batch of which split NHWC is considered, and with an activation function that may be larger
+/// than its argument.
+fn split_network() -> Network {
+    let text = NETWORK
+        .replace("3x3x19x23", "8x3x19x23")
+        .replace("activations: fp16\nprecision: fp16\n", "")
+        .replace("activation: silu", "activation: sigmoid");
+    network(&text, &Overrides::default())
+}
+
 fn network(text: &str, overrides: &Overrides) -> Network {
     match yaml::parse(text, "formats.yaml", overrides) {
         Ok(Config::Network(network)) => network,
@@ -59,11 +69,11 @@ fn network(text: &str, overrides: &Overrides) -> Network {
     }
 }
 
-/// A time for a table in which fp16 tensors pay. The network is too small for that otherwise.
+/// A time for a table in which NHWC tensors pay. The network is too small for that otherwise.
 fn us(problem: &Problem) -> f64 {
     let kind = problem.kind();
-    let formats = [kind.input(), kind.output()].map(|tensor| tensor.format);
-    match formats.map(|format| format == Format::FP16_NHWC) {
+    let layouts = [kind.input(), kind.output()].map(|tensor| tensor.format.layout);
+    match layouts.map(|layout| layout == Layout::Nhwc) {
         _ if matches!(problem, Problem::Convert(_)) => 1.0,
         [true, true] => 1.0,
         [false, false] => 50.0,
@@ -182,6 +192,34 @@ fn check_values(
     assert_eq!(check.unwrap().failure, None);
 }
 
+fn check_split(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let network = split_network();
+    let plan = planned(&network);
+    assert_eq!(
+        formats(&plan),
+        [
+            "first fp32-fp32",
+            "pool fp32-fp32",
+            "pool.nhwc fp32-split",
+            "a split-split",
+            "b split-split",
+            "shortcut split-split",
+            "sum.nchw split-fp32",
+            "c fp32-fp32",
+            "mean fp32-fp32",
+            "mean.nhwc fp32-split",
+            "all split-fp32",
+            "fc fp32-fp32",
+        ]
+    );
+    check_values(&network, &plan, open);
+}
+
+#[test]
+fn values_in_split_tensors_are_right() {
+    check_split(cpu);
+}
+
 #[test]
 fn values_in_both_formats_are_right() {
     check(cpu);
@@ -191,6 +229,7 @@ fn values_in_both_formats_are_right() {
 #[ignore = "needs a GPU"]
 fn values_in_both_formats_are_right_on_a_gpu() {
     check(gpu_here);
+    check_split(gpu_here);
     check_linear(gpu_here);
 }
 

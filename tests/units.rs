@@ -275,6 +275,45 @@ fn wgmma_nhwc_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Inputs in split NHWC, outputs in it or in fp32, of the precisions that read hi and lo and of those that read hi.
+fn wgmma_split_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_nhwc", 17, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.c = pick(&[16, 32, 48, 80, 128]);
+        shape.n = pick(&[8, 24, 32, 72, 136]);
+        (shape.h, shape.w) = (pick(&[1, 5, 7, 9, 14]), pick(&[1, 7, 8, 13, 17]));
+        let [fp32, split] = [Format::default(), Format::SPLIT_NHWC];
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2]) as usize].1;
+        conv.input = split;
+        conv.output = [split, split, fp32][random.below(3) as usize];
+        conv.prologue = None;
+    })
+}
+
+/// First layers, whose few channels are folded, with outputs in every format.
+fn wgmma_stem_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_stem", 18, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        (shape.c, shape.n) = (pick(&[1, 2, 3, 3, 4]), pick(&[8, 24, 32, 72, 136]));
+        (shape.r, shape.s) = (pick(&[1, 3, 5, 7]), pick(&[1, 2, 3, 4, 7]));
+        (shape.stride, shape.dilation) = ([pick(&[1, 2]); 2], [1, 1]);
+        (shape.h, shape.w) = (pick(&[5, 9, 14, 23]), pick(&[7, 12, 17, 31]));
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2, 2]) as usize].1;
+        let nhwc = match conv.precision {
+            Precision::Fp16 => Format::FP16_NHWC,
+            _ => Format::SPLIT_NHWC,
+        };
+        conv.output = [Format::SPLIT_NHWC, nhwc, Format::default()][random.below(3) as usize];
+        conv.prologue = None;
+    })
+}
+
 /// The same of `implicit_gemm`, which writes the format only: first layers, more channels, and groups.
 fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("implicit_gemm", 14, count, |random, conv| {
@@ -292,24 +331,24 @@ fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Pooling and conversions with input or output in fp16 NHWC.
-fn fp16_problems(batch: u32) -> Vec<Problem> {
-    let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
+/// Pooling and conversions with input or output in an NHWC format, and the pairs of formats of pooling.
+fn nhwc_problems(batch: u32, nhwc: Format, pools: &[(Format, Format)]) -> Vec<Problem> {
+    let fp32 = Format::default();
     let mut problems = Vec::new();
     for (c, h, w) in [(8, 7, 9), (24, 1, 1), (72, 6, 11), (64, 8, 4)] {
         let x = TensorShape::new(batch, c, h, w);
         problems.push(Problem::Convert(ConvertProblem {
             x,
             from: fp32,
-            to: fp16,
+            to: nhwc,
         }));
         problems.push(Problem::Convert(ConvertProblem {
             x,
-            from: fp16,
+            from: nhwc,
             to: fp32,
         }));
         for max in [false, true] {
-            let input = fp16;
+            let input = nhwc;
             problems.push(Problem::GlobalPool(GlobalPoolProblem { max, x, input }));
         }
         for kind in [
@@ -321,7 +360,7 @@ fn fp16_problems(batch: u32) -> Vec<Problem> {
                 count_include_pad: false,
             },
         ] {
-            for (input, output) in [(fp16, fp16), (fp16, fp32), (fp32, fp16)] {
+            for &(input, output) in pools {
                 problems.push(Problem::Pool(PoolProblem {
                     kind,
                     x,
@@ -339,13 +378,20 @@ fn fp16_problems(batch: u32) -> Vec<Problem> {
     problems
 }
 
-fn fp16_units() -> Vec<PlannedUnit> {
+fn nhwc_format_units() -> Vec<PlannedUnit> {
     let scheme = |problem: &Problem| match problem {
         Problem::Convert(_) => "convert",
         Problem::Pool(_) => "pool",
         _ => "global_pool",
     };
-    let problems = [1, 3].into_iter().flat_map(fp16_problems);
+    let [fp32, fp16, split] = [Format::default(), Format::FP16_NHWC, Format::SPLIT_NHWC];
+    let problems = [1, 3].into_iter().flat_map(|batch| {
+        let pools = [(fp16, fp16), (fp16, fp32), (fp32, fp16)];
+        let of_fp16 = nhwc_problems(batch, fp16, &pools);
+        of_fp16
+            .into_iter()
+            .chain(nhwc_problems(batch, split, &[(split, split)]))
+    });
     let requests = problems.map(|problem| (problem, scheme(&problem), None));
     units(&requests.collect::<Vec<_>>())
 }
@@ -1303,6 +1349,8 @@ mod random {
         wgmma_is_right: wgmma_units, 6 of 60;
         wgmma_is_right_with_fp16_outputs: wgmma_fp16_units, 6 of 60;
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
+        wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
+        wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
@@ -1318,7 +1366,7 @@ mod random {
 
 #[test]
 fn pooling_and_conversions_of_fp16_are_right() {
-    assert_right(&fp16_units(), cpu);
+    assert_right(&nhwc_format_units(), cpu);
 }
 
 #[test]
@@ -1569,8 +1617,10 @@ fn every_scheme_is_right_on_a_gpu() {
         wgmma_units(300),
         wgmma_fp16_units(300),
         wgmma_nhwc_units(300),
+        wgmma_split_units(300),
+        wgmma_stem_units(300),
         nhwc_output_units(300),
-        fp16_units(),
+        nhwc_format_units(),
         winograd_units(300),
         tucker_units(300),
         tucker_kinds(),

@@ -64,7 +64,7 @@ fn assert_folder_compiles(name: &str, archs: &str) {
 fn preludes() -> Vec<String> {
     use tdc_templates::device::{
         ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
-        MMA_STEPS, PDL, PREFETCH, SATURATED_FP16, SPLIT_TF32,
+        MMA_STEPS, PDL, PREFETCH, SATURATED_FP16, SPLIT_TENSOR, SPLIT_TF32,
     };
     // After everything that they use.
     let parts = [
@@ -76,6 +76,7 @@ fn preludes() -> Vec<String> {
         PDL,
         FP16,
         SATURATED_FP16,
+        SPLIT_TENSOR,
         BF16,
         MMA,
         SPLIT_TF32,
@@ -84,7 +85,7 @@ fn preludes() -> Vec<String> {
     ];
     let needed = |part: &str| match part {
         BULK_COPY => ASYNC_COPY.to_owned(),
-        SATURATED_FP16 => FP16.to_owned(),
+        SATURATED_FP16 | SPLIT_TENSOR => FP16.to_owned(),
         MMA_STEPS => [FP16, MMA].concat(),
         ACCUMULATOR_OPERANDS => [FP16, MMA, MMA_STEPS].concat(),
         _ => String::new(),

@@ -22,8 +22,8 @@ mod tensor;
 
 #[cfg(feature = "onnx")]
 pub(crate) use activation::erfc;
-pub(crate) use activation::is_transcendental;
 pub use activation::{Activation, ActivationParameter, activate};
+pub(crate) use activation::{is_transcendental, never_grows};
 pub use batches::Batches;
 pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};

@@ -29,6 +29,7 @@ mod reference;
 mod resize;
 mod search;
 mod single_channel;
+mod split_maxima;
 mod squeeze_excite;
 mod step_order;
 mod stride_fixed;
@@ -62,6 +63,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
     &wgmma::Wgmma,
     &wgmma::WgmmaNhwc,
+    &wgmma::WgmmaStem,
     &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,

@@ -231,6 +231,8 @@ constants! {
         product = 1.12,
         /// Factor on the time in which shared memory delivers the operands.
         shared_memory = 1.35,
+        /// Adding a partial sum.
+        promoted_value = 1.2,
         /// A chunk of the input: waits of a consumer.
         chunk = 18.0,
         /// A chunk of the input: waits of a loader.

@@ -41,6 +41,22 @@ pub(crate) fn is_transcendental(activation: Activation) -> bool {
     }
 }
 
+/// Whether the magnitude of the function is at most that of its argument, for every argument.
+pub(crate) fn never_grows(activation: Activation) -> bool {
+    match activation {
+        Activation::None
+        | Activation::Relu
+        | Activation::Silu
+        | Activation::HardSwish
+        | Activation::Tanh
+        | Activation::Gelu
+        | Activation::GeluTanh => true,
+        Activation::Clip { min, max } => min.get() <= 0.0 && max.get() >= 0.0,
+        Activation::LeakyRelu { slope } => slope.get().abs() <= 1.0,
+        Activation::Sigmoid | Activation::HardSigmoid => false,
+    }
+}
+
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }

@@ -1,6 +1,6 @@
 //! Parts of the sentences that describe ops in generated files.
 
-use super::{Activation, Epilogue, Format, Precision, Prologue};
+use super::{Activation, DType, Epilogue, Format, Precision, Prologue};
 use tdc_runtime::{ConvShape, Padding};
 
 /// A filter with its options.
@@ -60,12 +60,14 @@ pub(super) fn precision(precision: Precision) -> String {
     }
 }
 
-/// The formats of input and output, if one of them is fp16.
+/// The formats of input and output, if one of them is not fp32.
 pub(super) fn formats(input: Format, output: Format) -> String {
-    match (input == Format::FP16_NHWC, output == Format::FP16_NHWC) {
-        (false, false) => String::new(),
-        (true, true) => format!(", {}", input.name()),
-        _ => format!(", {} to {}", input.name(), output.name()),
+    if [input, output].map(|format| format.dtype) == [DType::Fp32; 2] {
+        String::new()
+    } else if input == output {
+        format!(", {}", input.name())
+    } else {
+        format!(", {} to {}", input.name(), output.name())
     }
 }
 

@@ -12,16 +12,19 @@ pub enum DType {
     Fp32,
     /// 16-bit floating point, IEEE 754 binary16.
     Fp16,
+    /// Two fp16 numbers, hi and lo, whose sum times a power of two is the value. All elements of a tensor share the power of two, which
+    /// is in its [header](Format::SPLIT_HEADER_BYTES). Only inside of networks: configs cannot name it.
+    Split,
 }
 
 impl DType {
-    /// Every type with its name in configs.
+    /// The types that configs may name.
     pub const NAMES: [(&'static str, Self); 2] = [("fp32", Self::Fp32), ("fp16", Self::Fp16)];
 
     /// Bytes of an element.
     pub const fn bytes(self) -> u64 {
         match self {
-            Self::Fp32 => 4,
+            Self::Fp32 | Self::Split => 4,
             Self::Fp16 => 2,
         }
     }
@@ -32,6 +35,7 @@ impl DType {
         match self {
             Self::Fp32 => 0.0,
             Self::Fp16 => 4.9e-4,
+            Self::Split => 2.4e-7,
         }
     }
 
@@ -40,6 +44,7 @@ impl DType {
         match self {
             Self::Fp32 => "fp32",
             Self::Fp16 => "fp16",
+            Self::Split => "split",
         }
     }
 }
@@ -100,18 +105,36 @@ pub struct Format {
 }
 
 impl Format {
-    /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`FP16_CHANNELS`](Self::FP16_CHANNELS).
+    /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS).
     pub const FP16_NHWC: Self = Self {
         dtype: DType::Fp16,
         layout: Layout::Nhwc,
     };
 
-    /// Channels that kernels load and store at a time in [`FP16_NHWC`](Self::FP16_NHWC): 16 bytes.
-    pub const FP16_CHANNELS: u32 = 8;
+    /// Hi and lo in NHWC, for products that are as accurate as those of fp32. A tensor is a header of
+    /// [`SPLIT_HEADER_BYTES`](Self::SPLIT_HEADER_BYTES), then hi of all elements, then lo of all elements. The number of channels is a
+    /// multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS).
+    pub const SPLIT_NHWC: Self = Self {
+        dtype: DType::Split,
+        layout: Layout::Nhwc,
+    };
 
-    /// Whether a tensor with this number of channels can have the format [`FP16_NHWC`](Self::FP16_NHWC).
-    pub const fn fits_fp16_nhwc(channels: u32) -> bool {
-        channels.is_multiple_of(Self::FP16_CHANNELS)
+    /// Channels that kernels load and store at a time in the NHWC formats: 16 bytes of fp16 numbers.
+    pub const RUN_CHANNELS: u32 = 8;
+
+    /// Size of the header of a tensor in [`SPLIT_NHWC`](Self::SPLIT_NHWC): the power of two, the number of maxima, two unused words, and
+    /// [maxima](Self::SPLIT_MAXIMA). `templates/device/split_tensor.cuh` describes them.
+    pub const SPLIT_HEADER_BYTES: u64 = 4096;
+
+    /// The most maxima of a header, and so the most blocks of a kernel that writes one for each.
+    pub const SPLIT_MAXIMA: u32 = Self::SPLIT_HEADER_BYTES as u32 / 4 - 4;
+
+    /// Whether a tensor with this number of channels can have the format.
+    pub const fn fits_channels(self, channels: u32) -> bool {
+        match self.layout {
+            Layout::Nhwc => channels.is_multiple_of(Self::RUN_CHANNELS),
+            Layout::Nchw | Layout::Hwcn => true,
+        }
     }
 
     /// Name in messages and documentation.
@@ -151,9 +174,13 @@ impl Tensor {
         Self { shape, format }
     }
 
-    /// Bytes of its elements.
+    /// Bytes of its elements, and of the header that it has in [`Format::SPLIT_NHWC`].
     pub const fn bytes(&self) -> u64 {
-        self.shape.len() * self.format.dtype.bytes()
+        let header = match self.format.dtype {
+            DType::Split => Format::SPLIT_HEADER_BYTES,
+            DType::Fp32 | DType::Fp16 => 0,
+        };
+        self.shape.len() * self.format.dtype.bytes() + header
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pieces of the canonical names of ops. The grammar is in `plan/name.rs`.
 
-use super::{Activation, Epilogue, Format, Layout, Precision, Prologue, TensorShape};
+use super::{Activation, DType, Epilogue, Format, Layout, Precision, Prologue, TensorShape};
 use tdc_runtime::{ConvShape, Padding};
 
 /// `_b4`, or nothing for one image.
@@ -17,15 +17,18 @@ pub(super) fn sizes(x: TensorShape) -> String {
 }
 
 /// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
-/// `_tonhwc16` if the other one is fp32 NCHW.
+/// `_tonhwc16` if the other one is fp32 NCHW; for split NHWC likewise `_nhwcsplit`, `_fromnhwcsplit` and `_tonhwcsplit`.
 pub(super) fn formats(input: Format, output: Format) -> &'static str {
-    let is_fp16 = [input, output].map(|format| format == Format::FP16_NHWC);
-    match is_fp16 {
-        [true, true] => "_nhwc16",
-        [true, false] => "_fromnhwc16",
-        [false, true] => "_tonhwc16",
-        [false, false] if input.layout == Layout::Hwcn => "_hwcn",
-        [false, false] => "",
+    const FP32: DType = DType::Fp32;
+    match [input.dtype, output.dtype] {
+        [DType::Fp16, DType::Fp16] => "_nhwc16",
+        [DType::Fp16, _] => "_fromnhwc16",
+        [FP32, DType::Fp16] => "_tonhwc16",
+        [DType::Split, DType::Split] => "_nhwcsplit",
+        [DType::Split, _] => "_fromnhwcsplit",
+        [FP32, DType::Split] => "_tonhwcsplit",
+        [FP32, FP32] if input.layout == Layout::Hwcn => "_hwcn",
+        [FP32, FP32] => "",
     }
 }
 

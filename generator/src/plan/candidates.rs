@@ -9,7 +9,7 @@
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
-//! - `fp16`: a task with its input or output in fp16 NHWC.
+//! - `formats`: a task with its input or output in fp16 or split NHWC.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
 //!
@@ -34,7 +34,7 @@
 
 mod candidate;
 mod conversions;
-mod fp16;
+mod formats;
 mod fused_factors;
 mod linear_as_convolution;
 mod merged;
@@ -57,7 +57,7 @@ impl TaskGraph {
         squeeze_excite::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         linear_as_convolution::add(self, &mut candidates);
-        fp16::add(self, &mut candidates);
+        formats::add(self, &mut candidates);
         candidates
     }
 

@@ -160,7 +160,7 @@ pub struct TaskGraph {
     pub tasks: Vec<Task>,
     /// The network's inputs, in the order of [`Network::inputs`](crate::ir::Network::inputs).
     pub inputs: Vec<ValueId>,
-    /// How values may be stored: in fp32, or in fp16 NHWC too.
+    /// How values may be stored: in fp32, which split NHWC replaces where that is faster, or in fp16 NHWC too.
     pub activations: DType,
     /// How products of each linear layer may be rounded, if it is computed as a convolution.
     pub linear_precisions: HashMap<OpId, Precision>,

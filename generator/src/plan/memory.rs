@@ -3,7 +3,7 @@
 use super::arena::{Arena, Lifetime};
 use super::branches::Branches;
 use super::graph::{TaskGraph, ValueId};
-use crate::ir::{Format, TensorShape};
+use crate::ir::{Format, Tensor, TensorShape};
 use serde::ser::{Serialize, SerializeStructVariant, Serializer};
 
 /// The memory that contains a value.
@@ -107,7 +107,7 @@ impl MemoryPlan {
                 let buffer = *buffer_of_value[root.0].get_or_insert_with(|| {
                     let value = &graph.values[root.0];
                     lifetimes.push(Lifetime {
-                        bytes: value.format.dtype.bytes() * value.shape.len(),
+                        bytes: Tensor::new(value.shape, value.format).bytes(),
                         first,
                         last,
                     });

@@ -10,6 +10,7 @@
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]
 //! format  = "_nhwc16" | "_fromnhwc16" | "_tonhwc16"        fp16 NHWC: input and output, only the input, only the output; pools too
+//!         | "_nhwcsplit" | "_fromnhwcsplit" | "_tonhwcsplit"       the same in split NHWC
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```

@@ -90,6 +90,7 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Pdl => device::PDL,
         DevicePart::Fp16 => device::FP16,
         DevicePart::SaturatedFp16 => device::SATURATED_FP16,
+        DevicePart::SplitTensor => device::SPLIT_TENSOR,
         DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
         DevicePart::SplitTf32 => device::SPLIT_TF32,
@@ -113,7 +114,7 @@ pub(super) fn pointee(dtype: DType) -> &'static str {
     match dtype {
         DType::Fp32 => "float",
         // Eight values, as they are loaded and stored.
-        DType::Fp16 => "uint4",
+        DType::Fp16 | DType::Split => "uint4",
     }
 }
 

@@ -50,7 +50,7 @@ impl Scheme for Convert {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("conversions between fp32 NCHW and HWCN or fp16 NHWC")
+        SchemeInfo::own("conversions between fp32 NCHW and HWCN, fp16 NHWC or split NHWC")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -77,7 +77,7 @@ impl Scheme for Convert {
             unreachable!("convert has tiles for conversions only");
         };
         if nhwc::is_conversion(p) {
-            return unweighted(nhwc::kernel(p));
+            return unweighted(nhwc::kernels(p));
         }
         let ConvertTile { threads } = ConvertTile::from_tile(tile).expect("a supported tile");
         let to_hwcn = p.to.layout == Layout::Hwcn;
@@ -130,13 +130,13 @@ impl Scheme for Convert {
                 ..KernelWork::default()
             },
         };
-        unweighted(kernel)
+        unweighted(vec![kernel])
     }
 }
 
-fn unweighted(kernel: KernelBlueprint) -> Blueprint {
+fn unweighted(kernels: Vec<KernelBlueprint>) -> Blueprint {
     Blueprint {
-        kernels: vec![kernel],
+        kernels,
         zeroed: None,
         workspace_bytes: 0,
         weights: WeightLayout::NONE,

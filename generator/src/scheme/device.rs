@@ -22,6 +22,9 @@ pub enum DevicePart {
     Fp16,
     /// `tdc_to_saturated_fp16x2`: pairs of fp16 numbers of limited magnitude. Uses `Fp16`.
     SaturatedFp16,
+    /// `tdc_split_scale`, `tdc_split_max`, `tdc_to_split` and others: tensors of two fp16 numbers for each value, with a header. Uses
+    /// `Fp16`.
+    SplitTensor,
     /// `tdc_to_bf16x2`: pairs of bf16 numbers.
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp (`mma.sync`).

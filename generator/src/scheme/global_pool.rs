@@ -1,4 +1,4 @@
-//! `global_pool`: maximum or average of each channel, with one warp for each channel, or for 32 channels in fp16 NHWC, reduced by a
+//! `global_pool`: maximum or average of each channel, with one warp for each channel, or for 32 channels in the NHWC formats, reduced by a
 //! butterfly of shuffles.
 
 use super::info::SchemeInfo;
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Format, Problem};
+use crate::ir::{Format, Layout, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -37,6 +37,9 @@ struct GlobalPoolContext {
     /// In NHWC: warps of an image, and whether the last one has fewer channels than the others.
     channel_warps: u32,
     checks_group: bool,
+    /// Two numbers for each value; runs from hi to lo.
+    split: bool,
+    plane: u64,
 }
 
 /// Channels of a warp in NHWC.
@@ -69,7 +72,8 @@ impl Scheme for GlobalPool {
             unreachable!("global_pool has tiles for global pooling only");
         };
         let GlobalPoolTile { warps } = GlobalPoolTile::from_tile(tile).expect("a supported tile");
-        let is_nhwc = p.input == Format::FP16_NHWC;
+        let is_nhwc = p.input.layout == Layout::Nhwc;
+        let split = p.input == Format::SPLIT_NHWC;
         let channels_of_warp = if is_nhwc { NHWC_CHANNELS } else { 1 };
         let channel_warps = p.x.c.div_ceil(channels_of_warp);
         let channels = u64::from(p.x.batch) * u64::from(channel_warps);
@@ -95,15 +99,20 @@ impl Scheme for GlobalPool {
                     batch: p.x.batch,
                     channel_warps,
                     checks_group: !p.x.c.is_multiple_of(channels_of_warp),
+                    split,
+                    plane: p.x.len() / u64::from(Format::RUN_CHANNELS),
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
                 pdl: true,
-                device: match is_nhwc {
-                    true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
-                    false => &[DevicePart::Pdl],
+                device: match (is_nhwc, split) {
+                    (_, true) => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
+                    (true, false) => {
+                        &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16]
+                    }
+                    (false, false) => &[DevicePart::Pdl],
                 },
                 args,
                 work: KernelWork {

@@ -182,7 +182,9 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     let writes = problem.output == Format::default()
         || problem.writes_fp16_nhwc()
             && problem.precision == Precision::Fp16
-            && [shape.n, groups.n].into_iter().all(Format::fits_fp16_nhwc);
+            && [shape.n, groups.n]
+                .into_iter()
+                .all(|channels| Format::FP16_NHWC.fits_channels(channels));
     // Only if tiling supports the filter is its number of taps small.
     supports_grouped_tiling(problem)
         && enough

@@ -1,11 +1,11 @@
-//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel in fp16 NHWC.
+//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel in the NHWC formats.
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
 use super::{Blueprint, DevicePart, Scheme, Tile, TileField, without_nhwc_strides};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Format, PoolKind, Problem};
+use crate::ir::{Format, Layout, PoolKind, PoolProblem, Problem, TensorShape};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -34,15 +34,26 @@ struct PoolContext {
     elements: Elements,
     max: bool,
     count_include_pad: bool,
-    /// Input or output are fp16 NHWC.
-    reads_fp16: bool,
+    /// Input or output are fp16 or split NHWC, the output is fp16 NHWC, and both are split NHWC.
+    reads_nhwc: bool,
     writes_fp16: bool,
+    split: bool,
+    /// Runs from hi to lo.
+    x_plane: u64,
+    y_plane: u64,
     /// The loop over a window is unrolled, so that its loads are in flight together.
     unrolls: bool,
 }
 
 /// Maximum number of elements of a window whose loop is unrolled.
 const MAX_UNROLLED: u64 = 64;
+
+/// A split output needs the scale of a split input.
+fn is_supported(problem: &PoolProblem) -> bool {
+    let [reads, writes] =
+        [problem.input, problem.output].map(|format| format == Format::SPLIT_NHWC);
+    reads == writes
+}
 
 impl Scheme for Pool {
     fn name(&self) -> &'static str {
@@ -59,7 +70,9 @@ impl Scheme for Pool {
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Pool(_) => PerElementTile::with_threads([64, 128, 256, 512]),
+            Problem::Pool(p) if is_supported(p) => {
+                PerElementTile::with_threads([64, 128, 256, 512])
+            }
             _ => Vec::new(),
         }
     }
@@ -68,11 +81,13 @@ impl Scheme for Pool {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
-        let [reads_fp16, writes_fp16] =
-            [p.input, p.output].map(|format| format == Format::FP16_NHWC);
-        let is_nhwc = reads_fp16 || writes_fp16;
+        let [reads_nhwc, writes_nhwc] =
+            [p.input, p.output].map(|format| format.layout == Layout::Nhwc);
+        let is_nhwc = reads_nhwc || writes_nhwc;
+        let split = p.output == Format::SPLIT_NHWC;
+        let plane = |shape: TensorShape| shape.len() / u64::from(Format::RUN_CHANNELS);
         let elements = match is_nhwc {
-            true => Elements::runs(problem, tile, Format::FP16_CHANNELS),
+            true => Elements::runs(problem, tile, Format::RUN_CHANNELS),
             false => Elements::new(problem, tile),
         };
         let y = problem.y();
@@ -104,8 +119,11 @@ impl Scheme for Pool {
                     == PoolKind::Avg {
                         count_include_pad: true,
                     },
-                reads_fp16,
-                writes_fp16,
+                reads_nhwc,
+                writes_fp16: p.output == Format::FP16_NHWC,
+                split,
+                x_plane: plane(p.x),
+                y_plane: plane(y),
                 unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
             },
             inputs: vec![Arg::X],
@@ -119,7 +137,10 @@ impl Scheme for Pool {
         let mut blueprint = kernel.blueprint(problem, &elements);
         if is_nhwc {
             let kernel = &mut blueprint.kernels[0];
-            kernel.device = &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16];
+            kernel.device = match split {
+                true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
+                false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
+            };
             kernel.args = without_nhwc_strides(std::mem::take(&mut kernel.args), problem);
         }
         blueprint

@@ -303,7 +303,7 @@ impl BlockOutput {
     /// row, or rows are contiguous; in fp16 NHWC they are channels of a pixel.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
         if problem.writes_fp16_nhwc() {
-            return Format::FP16_CHANNELS;
+            return Format::RUN_CHANNELS;
         }
         let shape = &problem.shape;
         let [th, tw, _] = self.tile;

@@ -31,7 +31,7 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::WgmmaGeometry;
 use kernel::{kernel, layout};
-pub use nhwc::WgmmaNhwc;
+pub use nhwc::{WgmmaNhwc, WgmmaStem};
 use tile_space::{Stages, tiles};
 
 /// See the [module](self).
@@ -151,7 +151,8 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 /// Whether the output's format is one that epilogues store.
 fn writes_supported_format(problem: &ConvProblem) -> bool {
     let is_known = [Format::default(), Format::FP16_NHWC].contains(&problem.output);
-    let is_fp16 = problem.precision == Precision::Fp16 && Format::fits_fp16_nhwc(problem.shape.n);
+    let is_fp16 =
+        problem.precision == Precision::Fp16 && Format::FP16_NHWC.fits_channels(problem.shape.n);
     is_known && (!problem.writes_fp16_nhwc() || is_fp16)
 }
 

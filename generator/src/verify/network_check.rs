@@ -4,7 +4,7 @@ use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
 use super::reference::{self, NetworkParameters};
 use super::stored_tensor::{values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, run_variant};
-use crate::ir::{Layout, Network, Precision};
+use crate::ir::{Layout, Network, Precision, Tensor};
 use crate::plan::{Location, Memory, NetworkPlan};
 use std::collections::HashMap;
 
@@ -173,9 +173,10 @@ fn read_location(
 ) -> Result<Vec<f32>, DeviceError> {
     let image_len = location.shape.image_len() as usize;
     if location.format.layout != Layout::Nchw {
-        let mut words = vec![0.0; word_count(location.format, location.shape.len())];
+        let tensor = Tensor::new(location.shape, location.format);
+        let mut words = vec![0.0; word_count(tensor)];
         device.read(address, &mut words)?;
-        return Ok(values_of_words(location.shape, location.format, words));
+        return Ok(values_of_words(tensor, words));
     }
     let mut values = vec![0.0; location.shape.len() as usize];
     for (image, values) in values.chunks_mut(image_len).enumerate() {

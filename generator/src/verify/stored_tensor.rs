@@ -1,10 +1,13 @@
 //! Dense tensors as they are in memory, in 32-bit words.
 
-use crate::ir::{DType, Format, TensorShape};
+use crate::ir::{DType, Format, Tensor, TensorShape};
 use tdc_runtime::{fp16_bits, fp16_value};
 
+/// Words of the header of a split tensor.
+const SPLIT_HEADER_WORDS: usize = Format::SPLIT_HEADER_BYTES as usize / 4;
+
 /// The words of dense NCHW values in a format; empty stays empty. Elements of 16 bits are two in a word, the first in the lower half.
-pub(super) fn stored_words(shape: TensorShape, format: Format, values: &[f32]) -> Vec<f32> {
+pub(super) fn stored_words(Tensor { shape, format }: Tensor, values: &[f32]) -> Vec<f32> {
     if values.is_empty() {
         return Vec::new();
     }
@@ -18,14 +21,16 @@ pub(super) fn stored_words(shape: TensorShape, format: Format, values: &[f32]) -
     match format.dtype {
         DType::Fp32 => ordered,
         DType::Fp16 => ordered.chunks(2).map(fp16_word).collect(),
+        DType::Split => split_words(&ordered),
     }
 }
 
-/// The dense NCHW values of a tensor in a format, from its words.
-pub(super) fn values_of_words(shape: TensorShape, format: Format, words: Vec<f32>) -> Vec<f32> {
+/// The dense NCHW values of a tensor in a format, from its words. Those of a split tensor are NaN where the header does not bound them.
+pub(super) fn values_of_words(Tensor { shape, format }: Tensor, words: Vec<f32>) -> Vec<f32> {
     let ordered = match format.dtype {
         DType::Fp32 => words,
         DType::Fp16 => words.iter().flat_map(|&word| fp16_values(word)).collect(),
+        DType::Split => split_values(&words),
     };
     let pixels = shape.pixels() as usize;
     let mut values = Vec::with_capacity(ordered.len());
@@ -43,12 +48,83 @@ pub(super) fn rounded_to(format: Format, values: Vec<f32>) -> Vec<f32> {
             .into_iter()
             .map(|value| fp16_value(fp16_bits(value)))
             .collect(),
+        DType::Split => {
+            let scale = split_scale(&values);
+            let rounded = values.into_iter().map(|value| {
+                let [hi, lo] = hi_lo(value, scale);
+                (fp16_value(hi) + fp16_value(lo)) * scale
+            });
+            rounded.collect()
+        }
     }
 }
 
-/// Words of `elements` elements of a format.
-pub(super) fn word_count(format: Format, elements: u64) -> usize {
-    (elements * format.dtype.bytes()).div_ceil(4) as usize
+/// Words of a tensor.
+pub(super) fn word_count(tensor: Tensor) -> usize {
+    tensor.bytes().div_ceil(4) as usize
+}
+
+fn largest_magnitude(values: &[f32]) -> f32 {
+    let magnitudes = values.iter().map(|value| value.abs());
+    magnitudes.fold(0.0, f32::max)
+}
+
+/// A scale that a kernel could have chosen: it does not know its outputs exactly, so some bits of hi are not used.
+fn split_scale(values: &[f32]) -> f32 {
+    const UNUSED_BITS: i32 = 6;
+    let largest = largest_magnitude(values).max(f32::MIN_POSITIVE);
+    2_f32.powi(largest.log2().floor() as i32 - 14 + UNUSED_BITS)
+}
+
+/// Hi and lo of a value.
+fn hi_lo(value: f32, scale: f32) -> [u16; 2] {
+    let scaled = value / scale;
+    let hi = fp16_bits(scaled);
+    [hi, fp16_bits(scaled - fp16_value(hi))]
+}
+
+/// A split tensor: its header with several maxima, hi, and lo.
+fn split_words(ordered: &[f32]) -> Vec<f32> {
+    let scale = split_scale(ordered);
+    let largest = largest_magnitude(ordered);
+    let maxima = [0.5 * largest, largest, 0.0];
+    let mut words = vec![f32::NAN; SPLIT_HEADER_WORDS];
+    words[0] = scale;
+    words[1] = f32::from_bits(maxima.len() as u32);
+    words[4..][..maxima.len()].copy_from_slice(&maxima);
+    for term in 0..2 {
+        let numbers = ordered.chunks_exact(2).map(|pair| {
+            let bits = |at: usize| u32::from(hi_lo(pair[at], scale)[term]);
+            f32::from_bits(bits(0) | bits(1) << 16)
+        });
+        words.extend(numbers);
+    }
+    words
+}
+
+/// The values of a split tensor in its order.
+fn split_values(words: &[f32]) -> Vec<f32> {
+    let (header, numbers) = words.split_at(SPLIT_HEADER_WORDS);
+    let scale = header[0];
+    let maxima = (header[1].to_bits() as usize).min(Format::SPLIT_MAXIMA as usize);
+    let bound = largest_magnitude(&header[4..][..maxima]);
+    let (hi, lo) = numbers.split_at(numbers.len() / 2);
+    let pairs = hi.iter().zip(lo).flat_map(|(&hi, &lo)| {
+        let (hi, lo) = (fp16_values(hi), fp16_values(lo));
+        [hi[0] + lo[0], hi[1] + lo[1]]
+    });
+    // Rounding may add a last bit to the largest value.
+    let limit = bound * (1.0 + 1e-6);
+    pairs
+        .map(|sum| sum * scale)
+        .map(|value| {
+            if value.abs() <= limit {
+                value
+            } else {
+                f32::NAN
+            }
+        })
+        .collect()
 }
 
 fn fp16_word(pair: &[f32]) -> f32 {

@@ -29,7 +29,7 @@ struct DeviceTensors {
     bias: GuardedBuffer,
     workspace: GuardedBuffer,
     y: GuardedBuffer,
-    /// Words between consecutive images of the output.
+    /// Words between consecutive parts of the output.
     y_stride: usize,
     bindings: Bindings,
 }
@@ -51,35 +51,29 @@ impl DeviceTensors {
         let values = data
             .pack(variant)
             .expect("the values have the problem's sizes, which are those of the layouts");
-        // In the other layouts tensors are dense.
-        let stride = |tensor: Tensor| {
-            let words = word_count(tensor.format, tensor.shape.image_len());
-            match tensor.format.layout {
-                Layout::Nchw if tensor.shape.batch > 1 => words + GAP,
-                _ => words,
-            }
+        let stride = |tensor: Tensor| match dense_parts(tensor) {
+            (1, words) => words,
+            (_, words) => words + GAP,
         };
         let [x_stride, residual_stride, y_stride] = [x, residual, y].map(stride);
-        let batch = x.shape.batch as usize;
-        let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
-            let mut tensor = GuardedBuffer::new(device, batch * stride, INPUT_POISON)?;
-            if !values.is_empty() {
-                for (image, values) in values.chunks(values.len() / batch).enumerate() {
-                    tensor.write(device, image * stride, values)?;
-                }
+        let upload = |device: &mut dyn Device, tensor: Tensor, values: &[f32], stride: usize| {
+            let (parts, words) = dense_parts(tensor);
+            let values = stored_words(tensor, values);
+            let mut tensor = GuardedBuffer::new(device, parts * stride, INPUT_POISON)?;
+            for (part, values) in values.chunks(words).enumerate() {
+                tensor.write(device, part * stride, values)?;
             }
             Ok::<_, DeviceError>(tensor)
         };
-        let x = upload(device, &stored_words(x.shape, x.format, data.x()), x_stride)?;
-        let residual = stored_words(residual.shape, residual.format, &data.residual);
-        let residual = upload(device, &residual, residual_stride)?;
+        let x = upload(device, x, data.x(), x_stride)?;
+        let residual = upload(device, residual, &data.residual, residual_stride)?;
         let mut packed = GuardedBuffer::new(device, values.len(), INPUT_POISON)?;
         packed.write(device, 0, &values)?;
         let mut bias = GuardedBuffer::new(device, data.bias.len(), INPUT_POISON)?;
         bias.write(device, 0, &data.bias)?;
         let workspace =
             GuardedBuffer::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
-        let y = GuardedBuffer::new(device, batch * y_stride, OUTPUT_POISON)?;
+        let y = GuardedBuffer::new(device, dense_parts(y).0 * y_stride, OUTPUT_POISON)?;
         let bindings = Bindings {
             x: x.address,
             residual: residual.address,
@@ -194,9 +188,10 @@ fn run_and_compare(
         same &= count_differing(&last, &first) == 0;
     }
     let y = problem.kind().output();
+    let (parts, part_words) = dense_parts(y);
     let output = OutputWords {
-        images: y.shape.batch as usize,
-        image_words: word_count(y.format, y.shape.image_len()),
+        parts,
+        part_words,
         stride: tensors.y_stride,
     };
     let modified = output
@@ -228,20 +223,28 @@ fn run_and_compare(
     })
 }
 
+/// The parts of a tensor that are dense in memory, and the words of each: images in NCHW, else the whole tensor.
+fn dense_parts(tensor: Tensor) -> (usize, usize) {
+    match (tensor.format.layout, tensor.shape.batch) {
+        (Layout::Nchw, images) => (images as usize, word_count(tensor) / images as usize),
+        _ => (1, word_count(tensor)),
+    }
+}
+
 /// The words of an output in its guarded allocation.
 struct OutputWords {
-    images: usize,
-    image_words: usize,
-    /// Words between consecutive images.
+    parts: usize,
+    part_words: usize,
+    /// Words between consecutive parts.
     stride: usize,
 }
 
 impl OutputWords {
     /// The output of a run.
     fn values(&self, run: &[f32]) -> Vec<f32> {
-        let images = run[MARGIN..].chunks(self.stride).take(self.images);
-        images
-            .flat_map(|image| &image[..self.image_words])
+        let parts = run[MARGIN..].chunks(self.stride).take(self.parts);
+        parts
+            .flat_map(|part| &part[..self.part_words])
             .copied()
             .collect()
     }
@@ -249,10 +252,10 @@ impl OutputWords {
     /// The number of other words of the allocation that a run has modified.
     fn modified_outside(&self, run: &[f32]) -> usize {
         let (before, run) = run.split_at(MARGIN);
-        let (images, after) = run.split_at(self.images * self.stride);
-        let gaps = images
+        let (parts, after) = run.split_at(self.parts * self.stride);
+        let gaps = parts
             .chunks(self.stride)
-            .flat_map(|image| &image[self.image_words..]);
+            .flat_map(|part| &part[self.part_words..]);
         let outside = before.iter().chain(gaps).chain(after);
         outside
             .filter(|value| value.to_bits() != OUTPUT_POISON)
@@ -262,8 +265,9 @@ impl OutputWords {
 
 /// The deviation of an output, as the words in memory, from the exact one, NCHW.
 fn deviation(problem: &Problem, words: Vec<f32>, expected: &[f64]) -> Deviation {
-    let Tensor { shape, format } = problem.kind().output();
-    let found = values_of_words(shape, format, words);
+    let y = problem.kind().output();
+    let shape = y.shape;
+    let found = values_of_words(y, words);
     let for_channels = |channels| Deviation::for_channels(shape, channels, &found, expected);
     // The output of the next layer's first factor is compared on its own: the norm of the main output could hide an error in its
     // smaller values.

@@ -500,6 +500,7 @@ fn no_template_line_is_longer_than_120_columns() {
         MMA_STEPS,
         PDL,
         PREFETCH,
+        SPLIT_TENSOR,
         SPLIT_TF32,
     ];
     let device = device.iter().map(|text| ("device", *text));

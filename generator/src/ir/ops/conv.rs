@@ -54,6 +54,11 @@ impl ConvProblem {
         self.output == Format::FP16_NHWC
     }
 
+    /// Whether the output, and a residual, are split NHWC.
+    pub fn writes_split_nhwc(&self) -> bool {
+        self.output == Format::SPLIT_NHWC
+    }
+
     /// A convolution in fp32 NCHW with no fused ops.
     pub fn new(shape: ConvShape) -> Self {
         Self {

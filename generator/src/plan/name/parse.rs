@@ -308,10 +308,13 @@ impl Words<'_> {
             ("nhwc16", [Format::FP16_NHWC; 2]),
             ("fromnhwc16", [Format::FP16_NHWC, fp32]),
             ("tonhwc16", [fp32, Format::FP16_NHWC]),
+            ("nhwcsplit", [Format::SPLIT_NHWC; 2]),
+            ("fromnhwcsplit", [Format::SPLIT_NHWC, fp32]),
+            ("tonhwcsplit", [fp32, Format::SPLIT_NHWC]),
         ];
         let found = words.into_iter().find(|(word, _)| self.word(word));
         let formats = found.map_or([fp32; 2], |(_, formats)| formats);
-        let fits = |(channels, format)| format == fp32 || Format::fits_fp16_nhwc(channels);
+        let fits = |(channels, format): (u32, Format)| format.fits_channels(channels);
         let mut sides = [c, n].into_iter().zip(formats);
         sides.all(fits).then_some(formats)
     }
@@ -533,6 +536,10 @@ mod tests {
             "conv_c17_n8_h5_w5_k3x3_fp16_tonhwc16",
             "maxpool_c8_h4_w5_k2x2_s2_o2x2_tonhwc16",
             "globalavgpool_b3_c16_h4_w5_fromnhwc16",
+            "convert_b2_c8_h4_w5_tonhwcsplit",
+            "conv_b8_c16_n8_h5_w5_k3x3_relu_nhwcsplit",
+            "conv_b8_c16_n9_h5_w5_k3x3_bias_tf32_fromnhwcsplit",
+            "maxpool_c8_h4_w5_k2x2_s2_o2x2_nhwcsplit",
         ] {
             let problem = problem_of_label(label).unwrap_or_else(|| panic!("{label}"));
             assert_eq!(problem_label(&problem), label);

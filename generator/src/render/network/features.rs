@@ -14,6 +14,10 @@ pub(super) struct Features {
     pub(super) has_hwcn: bool,
     /// Whether any activation tensor is fp16 NHWC.
     pub(super) has_fp16: bool,
+    /// Whether any activation tensor is split NHWC.
+    pub(super) has_split: bool,
+    /// Words of the header of such a tensor.
+    split_header_words: u64,
     /// Whether any variant has several branches.
     pub(super) has_branches: bool,
     /// Number of branches beside the caller's stream, and of events, of the variant that has the most.
@@ -35,7 +39,9 @@ impl Features {
                 .iter()
                 .any(|plan| plan.weights.iter().next().is_some()),
             has_hwcn: formats.clone().any(|format| format.layout == Layout::Hwcn),
-            has_fp16: formats.any(|format| format == Format::FP16_NHWC),
+            has_fp16: formats.clone().any(|format| format == Format::FP16_NHWC),
+            has_split: formats.any(|format| format == Format::SPLIT_NHWC),
+            split_header_words: Format::SPLIT_HEADER_BYTES / 4,
             has_branches: side_branches > 0,
             side_branches,
             events: events.unwrap_or(0),

@@ -129,6 +129,9 @@ fn layer_context(
     if features.has_fp16 {
         row.push(channels_if(y, y.format == Format::FP16_NHWC));
     }
+    if features.has_split {
+        row.push(channels_if(y, y.format == Format::SPLIT_NHWC));
+    }
     if features.has_branches {
         row.push(layer.branch.to_string());
         row.push(event.map_or_else(|| "-1".to_owned(), |event| event.to_string()));

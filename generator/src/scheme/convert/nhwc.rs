@@ -1,8 +1,8 @@
-//! Conversion between fp32 NCHW and fp16 NHWC.
+//! Conversion between fp32 NCHW and the NHWC formats of fp16 numbers.
 
 use crate::cost::KernelWork;
-use crate::ir::{ConvertProblem, Format, Problem};
-use crate::scheme::{DevicePart, KernelBlueprint, MAX_GRID, context};
+use crate::ir::{ConvertProblem, Format, Layout, Problem};
+use crate::scheme::{DevicePart, KernelBlueprint, MAX_GRID, context, split_maxima};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -19,6 +19,9 @@ struct ConvertNhwcContext {
     pixels: u64,
     batched: bool,
     to_nhwc: bool,
+    /// Two numbers for each value; runs from hi to lo.
+    split: bool,
+    plane: u64,
     tile_pixels: u32,
     tile_groups: u32,
     /// Channels that the block moves at once in NCHW.
@@ -27,9 +30,11 @@ struct ConvertNhwcContext {
     checks_group: bool,
 }
 
-/// Whether one of the formats is fp16 NHWC.
+/// Whether one of the formats is NHWC.
 pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
-    [problem.from, problem.to].contains(&Format::FP16_NHWC)
+    [problem.from, problem.to]
+        .iter()
+        .any(|format| format.layout == Layout::Nhwc)
 }
 
 /// Whether the grid has enough blocks.
@@ -47,9 +52,21 @@ fn grid(problem: &ConvertProblem) -> [u32; 3] {
     ]
 }
 
-pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
+/// The kernels in order: to split NHWC, the largest magnitude must be known first.
+pub(super) fn kernels(problem: &ConvertProblem) -> Vec<KernelBlueprint> {
+    match problem.to == Format::SPLIT_NHWC {
+        true => vec![split_maxima::kernel(problem.x, Arg::Y), kernel(problem)],
+        false => vec![kernel(problem)],
+    }
+}
+
+const SPLIT_DEVICE_PARTS: &[DevicePart] =
+    &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor];
+
+fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
     let x = &problem.x;
-    let to_nhwc = problem.to == Format::FP16_NHWC;
+    let to_nhwc = problem.to.layout == Layout::Nhwc;
+    let split = [problem.from, problem.to].contains(&Format::SPLIT_NHWC);
     let batched = x.batch > 1;
     let mut args = vec![Arg::X, Arg::Y];
     if batched {
@@ -67,6 +84,8 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
             pixels: x.pixels(),
             batched,
             to_nhwc,
+            split,
+            plane: x.len() / u64::from(Format::RUN_CHANNELS),
             tile_pixels: TILE_PIXELS,
             tile_groups: TILE_GROUPS,
             rows: THREADS / TILE_PIXELS,
@@ -78,7 +97,10 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
+        device: match split {
+            true => SPLIT_DEVICE_PARTS,
+            false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
+        },
         args,
         work: KernelWork {
             blocks: grid(problem).iter().map(|&size| u64::from(size)).product(),

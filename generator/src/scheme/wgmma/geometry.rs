@@ -3,7 +3,7 @@
 use super::sum::Sum;
 use super::{WARPGROUP, WGMMA_M, WgmmaTile};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
-use crate::ir::{ConvProblem, Precision};
+use crate::ir::{ConvProblem, Format, Precision};
 use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, split_terms, step_weights_of};
 use crate::scheme::tiling::RegisterEstimate;
 use crate::scheme::{MAX_GRID, Tile};
@@ -17,14 +17,14 @@ pub(super) const INPUT_STAGES: u32 = 2;
 /// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 54;
 
-/// Output channels that a warpgroup exchanges at a time in NCHW.
+/// Output channels that a warpgroup exchanges at a time in NCHW and in split NHWC.
 const EXCHANGE_CHANNELS: u32 = 32;
 
 /// Distance of two exchanged channels of a warpgroup's pixels, in floats: four modulo the 32 banks, so that the lanes of a warp, with eight
 /// pixels of four pairs of channels, write without conflicts.
 const CHANNEL_PITCH: u32 = WGMMA_M + 4;
 
-/// Words by which two pixels of a warp with their exchanged channels are further apart than they need be in fp16 NHWC: the lanes of a
+/// Words by which two pixels of a warp with their exchanged channels are further apart than they need be in NHWC: the lanes of a
 /// warp, with eight pixels of four pairs of channels, write without conflicts.
 const PIXEL_GAP: u32 = 4;
 
@@ -75,12 +75,14 @@ pub(super) struct Exchange {
 impl Exchange {
     /// For a tile of `tn` output channels.
     pub(super) fn new(problem: &ConvProblem, tn: u32) -> Self {
-        let (channels, pitch, exchanged) = match problem.writes_fp16_nhwc() {
-            true => {
+        let (channels, pitch, exchanged) = match problem.output {
+            Format::FP16_NHWC => {
                 let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
                 (channels, channels / 2 + PIXEL_GAP, WGMMA_M)
             }
-            false => (EXCHANGE_CHANNELS, CHANNEL_PITCH, EXCHANGE_CHANNELS),
+            // A word of hi and one of lo for each pair of channels.
+            Format::SPLIT_NHWC => (EXCHANGE_CHANNELS, EXCHANGE_CHANNELS + PIXEL_GAP, WGMMA_M),
+            _ => (EXCHANGE_CHANNELS, CHANNEL_PITCH, EXCHANGE_CHANNELS),
         };
         Self {
             channels,

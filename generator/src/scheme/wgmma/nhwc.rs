@@ -1,4 +1,4 @@
-//! `wgmma_nhwc`: the same product for an input in fp16 NHWC, with both operands in shared memory.
+//! `wgmma_nhwc`: the same product for an input in fp16 or split NHWC, with both operands in shared memory.
 //!
 //! Nothing is converted: loader warps copy the input asynchronously, 16 bytes at a time, several chunks ahead. Products read it straight
 //! from shared memory, 64 consecutive rows at a time, so rows of the product are not the output's pixels but the [cells] of a grid that
@@ -6,19 +6,26 @@
 //! begins and ends. The price is the cells without an output: one column and one row of 15 for a 14x14 image and a 3x3 filter.
 //!
 //! If the buffers hold all weights of a tile of output channels, a block copies them once for all of its tiles.
+//!
+//! Of a split input the products of precision fp32 read hi and lo, and partial sums of at most
+//! [`PROMOTION_INTERVAL`](crate::scheme::tensor_core::PROMOTION_INTERVAL) K steps are added in fp32. Those of precision tf32 and fp16 read
+//! hi only, which has the bits of both. The scale of a split output must be known before the output is: it follows from a bound, the
+//! number of products of a sum times the largest weight and the largest magnitude of the input, which the input's header tells.
 
 mod cells;
+mod fold;
 mod geometry;
 mod kernel;
+mod stem;
 mod tile_space;
 mod work;
 
 use super::{multiplies, writes_supported_format};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Format, Precision, Problem};
+use crate::ir::{ConvProblem, Format, Precision, Problem, never_grows};
 use crate::scheme::convolution;
 use crate::scheme::info::SchemeInfo;
-use crate::scheme::tensor_core::MMA_K;
+use crate::scheme::tensor_core::{MMA_K, split_terms};
 use crate::scheme::tiling::fastest;
 use crate::scheme::wgmma::kernel::layout;
 use crate::scheme::{
@@ -26,7 +33,9 @@ use crate::scheme::{
 };
 use geometry::NhwcGeometry;
 use kernel::kernel;
-use tile_space::tiles;
+pub use stem::WgmmaStem;
+use tdc_runtime::Arg;
+use tile_space::{fastest_few, tiles};
 
 /// See the [module](self).
 pub struct WgmmaNhwc;
@@ -58,9 +67,9 @@ impl Scheme for WgmmaNhwc {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp16],
+            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
             ..SchemeInfo::own(
-                "convolutions of one group whose input is in fp16 NHWC (`activations: fp16`), with a multiple of 16 input channels, on Hopper GPUs",
+                "convolutions of one group with a multiple of 16 input channels whose input is in fp16 NHWC (`activations: fp16`) or split NHWC, on Hopper GPUs",
             )
         }
     }
@@ -108,24 +117,40 @@ impl Scheme for WgmmaNhwc {
         let problem = convolution::expect_conv(problem);
         let sizes = NhwcGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, sizes.tile.tn, sizes.tile.chunk_groups);
-        let kernel = kernel(problem, &sizes, &layout, gpu);
+        let kernel = kernel(problem, &sizes, &layout, Arg::X, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
 
-/// The tiles with the least time: [`tiles`] has computed it as the search would.
-fn fastest_few(mut all: Vec<(f64, WgmmaNhwcTile)>) -> Vec<(f64, WgmmaNhwcTile)> {
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    all.truncate(8);
-    all
-}
-
 /// Whether the scheme can compute a problem.
 fn supports_problem(problem: &ConvProblem) -> bool {
-    problem.input == Format::FP16_NHWC
-        && problem.precision == Precision::Fp16
+    let reads_and_writes = match problem.input {
+        Format::FP16_NHWC => {
+            problem.precision == Precision::Fp16 && writes_supported_format(problem)
+        }
+        Format::SPLIT_NHWC => {
+            problem.precision != Precision::Bf16
+                && (problem.output == Format::default() || supports_split_output(problem))
+        }
+        _ => false,
+    };
+    reads_and_writes
         && problem.prologue.is_none()
         && problem.shape.c.is_multiple_of(MMA_K)
-        && writes_supported_format(problem)
         && multiplies(problem)
+}
+
+/// Whether an output in split NHWC has a bound that does not depend on its values.
+fn supports_split_output(problem: &ConvProblem) -> bool {
+    problem.writes_split_nhwc()
+        && problem.output.fits_channels(problem.shape.n)
+        && never_grows(problem.epilogue.activation)
+}
+
+/// Terms of each operand of the products: hi and lo of a split input in fp32, else one number.
+fn terms(problem: &ConvProblem) -> u32 {
+    match problem.input {
+        Format::SPLIT_NHWC => split_terms(problem.precision),
+        _ => 1,
+    }
 }

@@ -1,10 +1,10 @@
 //! The sizes that follow from a tile.
 
-use super::WgmmaNhwcTile;
 use super::cells::Cells;
+use super::{WgmmaNhwcTile, terms};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
-use crate::ir::ConvProblem;
-use crate::scheme::tensor_core::{MMA_K, step_weights_of};
+use crate::ir::{ConvProblem, Format};
+use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, step_weights_of};
 use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
 use crate::scheme::wgmma::sum::Sum;
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
@@ -39,13 +39,15 @@ pub(super) struct NhwcGeometry {
     pub(super) cells: Cells,
     /// Cells of all images, to the last output.
     pub(super) all_cells: u32,
+    /// Terms of each operand: hi and lo, or one number.
+    pub(super) terms: u32,
     /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
     pub(super) wgmma_n: u32,
     pub(super) sum: Sum,
     /// First staged cell of each phase, and staged cells.
     pub(super) phases_at: Vec<u32>,
     pub(super) staged: u32,
-    /// Runs of eight channels of a cell in a row of shared memory: 2, 4 or 8. A chunk has one or several slabs of such rows.
+    /// Runs of eight channels of a cell in a row of shared memory: 2, 4 or 8. A chunk has one or several slabs of such rows for each term.
     pub(super) row_runs: u32,
     /// Rows from one slab to the next.
     pub(super) slab_rows: u32,
@@ -68,6 +70,8 @@ pub(super) struct SharedMemory {
     /// Dequantisation scales and biases of the output channels.
     pub(super) epilogue_at: u32,
     pub(super) barriers_at: u32,
+    /// Maxima of each warp, from which the scale of a split output follows.
+    pub(super) maxima_at: u32,
     pub(super) floats: u32,
 }
 
@@ -102,7 +106,9 @@ impl NhwcGeometry {
         let wgmma_n = [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))?;
         let groups = shape.c / MMA_K;
         let steps = chunk_groups * shape.r * shape.s;
-        let runs = chunk_groups * MMA_K / PLANE_CHANNELS;
+        let terms = terms(problem);
+        let term_runs = chunk_groups * MMA_K / PLANE_CHANNELS;
+        let runs = terms * term_runs;
         let loaders = 32 * (WARPGROUP * producers - 1);
         // A thread copies the same run of several cells, and a warp all runs of its cells.
         let is_divided = groups.is_multiple_of(chunk_groups) && 32_u32.is_multiple_of(runs);
@@ -112,12 +118,14 @@ impl NhwcGeometry {
         let stage_steps = (1..=steps)
             .rev()
             .filter(|&count| steps.is_multiple_of(count))
-            .find(|&count| step_weights_of(tn, count) <= MAX_STAGE_WEIGHTS)?;
+            // With two terms, partial sums of a stage are promoted.
+            .filter(|&count| terms == 1 || count <= PROMOTION_INTERVAL)
+            .find(|&count| count * step_weights_of(tn, terms) <= MAX_STAGE_WEIGHTS)?;
         let sum = Sum {
             chunks: groups / chunk_groups,
             steps,
             stage_steps,
-            step_weights: step_weights_of(tn, 1),
+            step_weights: step_weights_of(tn, terms),
             stages,
         };
         let cells = Cells::new(shape);
@@ -138,7 +146,7 @@ impl NhwcGeometry {
         let items = staged.div_ceil(loaders / runs);
         let row_runs = [8, 4, 2]
             .into_iter()
-            .find(|count| runs.is_multiple_of(*count))?;
+            .find(|count| term_runs.is_multiple_of(*count))?;
         let slab_rows = staged.next_multiple_of(SWIZZLE_RUNS / row_runs);
         let exchange = Exchange::new(problem, tn);
         let memory = SharedMemory::new(
@@ -149,6 +157,11 @@ impl NhwcGeometry {
             tn,
             // Two of each buffer, and one of each warpgroup for its turns.
             2 * (stages + input_stages) + warpgroups,
+            match problem.writes_split_nhwc() {
+                // Of scales, biases and outputs.
+                true => 3 * WARPGROUP * (warpgroups + producers),
+                false => 0,
+            },
         );
         let tiles = all_cells.div_ceil(rows);
         let tile_step = tiles.div_ceil(block_tiles);
@@ -157,18 +170,21 @@ impl NhwcGeometry {
         let by_shared = of_source.shared_per_sm / (4 * memory.floats + of_source.shared_reserved);
         let registers = Registers::new(
             [warpgroups, producers],
-            tn / 2 + CONSUMER_REGISTERS,
+            terms * tn / 2 + CONSUMER_REGISTERS,
             items.div_ceil(runs) + LOADER_REGISTERS,
             by_shared,
         )?;
         let fits = memory.floats <= gpu.shared_per_block / 4
             && items <= MAX_ITEMS
             && tile_step <= MAX_GRID
-            && block_tiles <= tiles;
+            && block_tiles <= tiles
+            && (!problem.writes_split_nhwc()
+                || shape.n.div_ceil(tn) * tile_step <= Format::SPLIT_MAXIMA);
         fits.then_some(Self {
             tile,
             cells,
             all_cells,
+            terms,
             wgmma_n,
             sum,
             phases_at,
@@ -211,9 +227,9 @@ impl NhwcGeometry {
         WGMMA_M * self.tile.warpgroups
     }
 
-    /// Runs of eight channels of a chunk.
+    /// Runs of eight channels of a chunk, of all terms.
     pub(super) fn runs(&self) -> u32 {
-        self.tile.chunk_groups * MMA_K / PLANE_CHANNELS
+        self.terms * self.tile.chunk_groups * MMA_K / PLANE_CHANNELS
     }
 
     /// Cells from a copy of a thread to its next one.
@@ -228,10 +244,12 @@ impl NhwcGeometry {
     }
 
     /// Whether warpgroups multiply one after the other, so that one stores its outputs while the next one multiplies. The input must
-    /// have room for the chunks of a tile and more: a warpgroup begins a tile when another one still multiplies the tile before.
+    /// have room for the chunks of a tile and more: a warpgroup begins a tile when another one still multiplies the tile before. With two
+    /// terms another one multiplies while partial sums are promoted.
     pub(super) fn takes_turns(&self) -> bool {
         let tile = &self.tile;
         tile.warpgroups > 1
+            && self.terms == 1
             && tile.block_tiles > 1
             && self.sum.keeps_weights()
             && tile.input_stages > self.sum.chunks
@@ -245,7 +263,7 @@ impl NhwcGeometry {
 
 impl SharedMemory {
     /// Sizes in floats; barriers have 8 bytes.
-    fn new(weights: u32, input: u32, exchange: u32, tn: u32, barriers: u32) -> Self {
+    fn new(weights: u32, input: u32, exchange: u32, tn: u32, barriers: u32, maxima: u32) -> Self {
         let input_at = weights;
         let exchange_at = input_at + input;
         let epilogue_at = exchange_at + exchange;
@@ -255,7 +273,8 @@ impl SharedMemory {
             exchange_at,
             epilogue_at,
             barriers_at,
-            floats: barriers_at + 2 * barriers,
+            maxima_at: barriers_at + 2 * barriers,
+            floats: barriers_at + 2 * barriers + maxima,
         }
     }
 }

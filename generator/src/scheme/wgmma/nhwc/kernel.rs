@@ -3,12 +3,12 @@
 use super::cells::{Cells, Phase};
 use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Problem};
+use crate::ir::{ConvProblem, Format, Layout, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::wgmma::sum::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
-use tdc_runtime::WeightLayout;
+use tdc_runtime::{Arg, WeightLayout};
 
 #[derive(Serialize)]
 struct WgmmaNhwcContext {
@@ -48,7 +48,22 @@ struct WgmmaNhwcContext {
     exchange_pitch: u32,
     epilogue_at: u32,
     barriers_at: u32,
-    writes_fp16: bool,
+    /// Maxima of each warp.
+    maxima_at: u32,
+    warps: u32,
+    /// Input, and output with residual, are split NHWC; runs from hi to lo of each.
+    reads_split: bool,
+    writes_split: bool,
+    x_plane: u64,
+    y_plane: u64,
+    /// The input is in the workspace.
+    reads_workspace: bool,
+    /// Products read hi and lo.
+    hi_lo: bool,
+    /// Output and residual are NHWC.
+    writes_nhwc: bool,
+    /// Products that are added for an output.
+    products_of_sum: u32,
     /// The weights are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
     dequant_scale_at: usize,
@@ -106,13 +121,23 @@ impl PhaseContext {
     }
 }
 
+/// The kernel. It reads the input, or, as part of a unit that makes one of another input, the workspace.
 pub(super) fn kernel(
     problem: &ConvProblem,
     sizes: &NhwcGeometry,
     layout: &WeightLayout,
+    input: Arg,
     gpu: &Gpu,
 ) -> KernelBlueprint {
-    let context = context(&WgmmaNhwcContext::new(problem, sizes, layout));
+    let reads_workspace = input != Arg::X;
+    let context = context(&WgmmaNhwcContext::new(
+        problem,
+        sizes,
+        layout,
+        reads_workspace,
+    ));
+    let mut args = convolution::args(problem, false);
+    args[0] = input;
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/wgmma_nhwc.cu",
@@ -122,8 +147,11 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: DEVICE_PARTS,
-        args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
+        device: match problem.input {
+            Format::SPLIT_NHWC => SPLIT_DEVICE_PARTS,
+            _ => DEVICE_PARTS,
+        },
+        args: without_nhwc_strides(args, &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
     }
 }
@@ -141,8 +169,26 @@ const DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::SaturatedFp16,
 ];
 
+const SPLIT_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Pdl,
+    DevicePart::Prefetch,
+    DevicePart::Fp16,
+    DevicePart::SplitTensor,
+    DevicePart::Mma,
+    DevicePart::Pipeline,
+    DevicePart::Wgmma,
+    DevicePart::WgmmaShared,
+];
+
 impl WgmmaNhwcContext {
-    fn new(problem: &ConvProblem, sizes: &NhwcGeometry, layout: &WeightLayout) -> Self {
+    fn new(
+        problem: &ConvProblem,
+        sizes: &NhwcGeometry,
+        layout: &WeightLayout,
+        reads_workspace: bool,
+    ) -> Self {
         let shape = &problem.shape;
         let tile = sizes.tile;
         let [consumer_registers, loader_registers] = sizes.registers.moved.unwrap_or([0; 2]);
@@ -177,7 +223,16 @@ impl WgmmaNhwcContext {
             exchange_pitch: sizes.exchange.pitch,
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
-            writes_fp16: problem.writes_fp16_nhwc(),
+            maxima_at: sizes.memory.maxima_at,
+            warps: sizes.threads() / 32,
+            reads_split: problem.input == Format::SPLIT_NHWC,
+            writes_split: problem.writes_split_nhwc(),
+            x_plane: shape.input_len() / u64::from(Format::RUN_CHANNELS),
+            y_plane: shape.output_len() / u64::from(Format::RUN_CHANNELS),
+            reads_workspace,
+            hi_lo: sizes.terms == 2,
+            writes_nhwc: problem.output.layout == Layout::Nhwc,
+            products_of_sum: shape.c * shape.r * shape.s,
             scaled: true,
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_n: !shape.n.is_multiple_of(tile.tn),

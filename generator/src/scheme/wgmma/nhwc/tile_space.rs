@@ -21,6 +21,18 @@ pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
     let Some(problem) = supported.filter(|_| gpu.has_wgmma()) else {
         return Vec::new();
     };
+    tiles_of(problem, gpu)
+}
+
+/// The tiles with the least time, which is that of the search.
+pub(super) fn fastest_few(mut all: Vec<(f64, WgmmaNhwcTile)>) -> Vec<(f64, WgmmaNhwcTile)> {
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.truncate(8);
+    all
+}
+
+/// The same for a convolution that the scheme supports, on a GPU that has wgmma.
+pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
     let mut found = Vec::new();
     for tile in tiles_without_stages(problem, gpu) {
         for input_stages in INPUT_STAGES {

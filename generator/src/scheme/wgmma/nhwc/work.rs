@@ -3,7 +3,7 @@
 use super::geometry::NhwcGeometry;
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Problem};
+use crate::ir::{ConvProblem, Format, Problem};
 use crate::scheme::tensor_core::{MMA_K, products};
 use crate::scheme::wgmma::WGMMA_M;
 use crate::scheme::wgmma::work::SHARED_BYTES_PER_CLOCK;
@@ -59,9 +59,10 @@ impl NhwcGeometry {
         let outputs = f64::from(tile.tn) * f64::from(self.rows());
         let residual = problem.epilogue.residual;
         let runs = outputs / 8.0 * if residual { 2.0 } else { 1.0 };
-        let run = match problem.writes_fp16_nhwc() {
-            true => model.stored_run,
-            false => model.stored_run_nchw,
+        let run = match problem.output {
+            Format::FP16_NHWC => model.stored_run,
+            Format::SPLIT_NHWC => 2.0 * model.stored_run,
+            _ => model.stored_run_nchw,
         };
         let residuals = match residual {
             true => f64::from(tile.tn / self.exchange.channels) * model.residual_latency,
@@ -90,7 +91,15 @@ impl NhwcGeometry {
         // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
         let slices = f64::from(self.tile.tn / self.wgmma_n);
         let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
-        f64::from(self.sum.steps) * mma.max(operands * model.shared_memory)
+        let product = mma.max(operands * model.shared_memory);
+        match self.terms {
+            1 => f64::from(self.sum.steps) * product,
+            // Three products, and partial sums that are added.
+            _ => {
+                let promoted = f64::from(self.sum.chunk_stages()) * model.promoted_value * tn / 2.0;
+                f64::from(self.sum.steps) * 3.0 * product + promoted
+            }
+        }
     }
 
     /// Bytes of input and weights that are copied for a chunk.

@@ -1,0 +1,100 @@
+//! Tasks with activations in the NHWC formats that tensor cores read: convolutions, and pooling.
+//!
+//! The search chooses formats and conversions by the time of the whole chain.
+//!
+//! - fp16 NHWC, where the network allows it, for convolutions of precision fp16. Their products are of fp16 numbers in any case, so an fp16
+//!   input loses nothing that they would keep; an output, and a residual, are rounded in addition.
+//! - Split NHWC for batches of fp32 activations. It keeps 22 bits of a value.
+
+use super::candidate::Candidate;
+use super::linear_as_convolution::as_convolution;
+use crate::ir::{ConvProblem, DType, Format, GlobalPoolProblem, PoolProblem, Precision, Problem};
+use crate::plan::graph::{Task, TaskGraph};
+
+/// Images from which on split NHWC is considered. With fewer of them conversions cost more than they save.
+const SPLIT_BATCH: u32 = 8;
+
+/// Adds the candidates of each task that can have such an input or output.
+pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
+    for (at, task) in graph.tasks.iter().enumerate() {
+        let convolution = as_convolution(graph, task);
+        let task = convolution.as_ref().unwrap_or(task);
+        // A flattened image has another order of elements in NHWC.
+        let is_flattened = graph.values[task.x.0].shape != task.problem.x();
+        let problems = match graph.activations {
+            DType::Fp16 => in_fp16(task),
+            DType::Fp32 | DType::Split if task.problem.x().batch >= SPLIT_BATCH => in_split(task),
+            DType::Fp32 | DType::Split => Vec::new(),
+        };
+        let problems = problems
+            .into_iter()
+            .filter(|problem| !is_flattened || problem.kind().input().format == Format::default());
+        candidates.extend(problems.map(|problem| {
+            let task = Task {
+                problem,
+                ..task.clone()
+            };
+            Candidate::of_tasks(task, at..at + 1)
+        }));
+    }
+}
+
+/// The problem of a task with fp16 input, fp16 output, and both, as far as its schemes may support them.
+fn in_fp16(task: &Task) -> Vec<Problem> {
+    let (fp32, fp16) = (Format::default(), Format::FP16_NHWC);
+    let multiplies_fp16 = |conv: &ConvProblem| conv.precision == Precision::Fp16;
+    in_formats(
+        task,
+        &[(fp16, fp16), (fp16, fp32), (fp32, fp16)],
+        multiplies_fp16,
+    )
+}
+
+/// The same with split input, and with split output of the first layer. A kernel writes a split output only if it knows how large its input
+/// is, which the header of a split input tells; for the few channels of a first layer another kernel finds it out.
+fn in_split(task: &Task) -> Vec<Problem> {
+    let (fp32, split) = (Format::default(), Format::SPLIT_NHWC);
+    let keeps_range = |conv: &ConvProblem| conv.precision != Precision::Bf16;
+    let is_first = task.problem.conv().is_some_and(|conv| conv.shape.c <= 4);
+    let pairs: &[_] = match is_first {
+        true => &[(fp32, split)],
+        false => &[(split, split), (split, fp32)],
+    };
+    in_formats(task, pairs, keeps_range)
+}
+
+/// The problem of a task with the pairs of formats of input and output that fit it.
+fn in_formats(
+    task: &Task,
+    pairs: &[(Format, Format)],
+    is_supported: impl Fn(&ConvProblem) -> bool,
+) -> Vec<Problem> {
+    let [c, n] = [task.problem.x().c, task.problem.y().c];
+    let fits =
+        |&(input, output): &(Format, Format)| input.fits_channels(c) && output.fits_channels(n);
+    let pairs = pairs.iter().copied().filter(fits);
+    match task.problem {
+        Problem::Conv(conv) if is_free(task, &conv) && is_supported(&conv) => pairs
+            .map(|(input, output)| Problem::Conv(conv.in_formats(input, output)))
+            .collect(),
+        Problem::Pool(pool) => pairs
+            .map(|(input, output)| {
+                Problem::Pool(PoolProblem {
+                    input,
+                    output,
+                    ..pool
+                })
+            })
+            .collect(),
+        Problem::GlobalPool(pool) => pairs
+            .filter(|&(_, output)| output == Format::default())
+            .map(|(input, _)| Problem::GlobalPool(GlobalPoolProblem { input, ..pool }))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the formats of a convolution are left to the planner.
+fn is_free(task: &Task, conv: &ConvProblem) -> bool {
+    conv.input == Format::default() && conv.output == Format::default() && task.scheme.is_none()
+}

@@ -1,0 +1,249 @@
+//! Folding: a convolution of few channels as one of 16 channels, the terms of a K step.
+//!
+//! A pixel of the folded image has four channels (the missing ones are zero) of four pixels of the image. With a stride of 2 these are two
+//! rows and two columns, so the folded image is half as high and as wide, and the filter too; its stride is 1. With a stride of 1 they are
+//! four columns, and folded pixels overlap; the filter has a quarter of the columns. Padding is part of the folded image.
+
+use super::terms;
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, Format, Precision, ProblemKind};
+use crate::scheme::tensor_core::{MMA_K, split_terms, supports_mma};
+use crate::scheme::tiling::supports_tiling;
+use crate::scheme::{DevicePart, KernelBlueprint, context};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
+
+/// Role of the kernel that folds, which is the end of its symbol.
+pub(super) const ROLE: &str = "fold";
+
+const THREADS: u32 = 256;
+
+/// Channels of a pixel in a folded pixel.
+const CHANNELS: u32 = 4;
+
+/// Channels of a run: two pixels.
+const RUN_PIXELS: u32 = 2;
+
+/// How an image is folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fold {
+    /// Rows and columns of a folded pixel.
+    pub(super) size: [u32; 2],
+    /// Rows and columns from a folded pixel to the next.
+    pub(super) step: [u32; 2],
+    /// Folded pixels from a tap of the folded filter to the next.
+    dilation: [u32; 2],
+    /// Rows and columns of the folded filter.
+    taps: [u32; 2],
+}
+
+impl Fold {
+    /// `None` if the convolution cannot be folded.
+    pub(super) fn new(problem: &ConvProblem) -> Option<Self> {
+        let shape = &problem.shape;
+        let (size, step) = match shape.stride {
+            [1, 1] => ([1, 4], [1, 1]),
+            [2, 2] => ([2, 2], [2, 2]),
+            _ => return None,
+        };
+        let fold = Self {
+            size,
+            step,
+            dilation: [0, 1].map(|axis| size[axis] / step[axis]),
+            taps: [shape.r.div_ceil(size[0]), shape.s.div_ceil(size[1])],
+        };
+        let is_supported = shape.c <= CHANNELS
+            && shape.dilation == [1, 1]
+            && problem.input == Format::default()
+            && problem.prologue.is_none()
+            && problem.precision != Precision::Bf16
+            && supports_tiling(problem)
+            && supports_mma(problem, MMA_K, fold.taps[0] * fold.taps[1]);
+        is_supported.then_some(fold)
+    }
+
+    /// The same convolution of the folded image. Values are scaled, and split in fp32, unless fp16 is allowed for the output too.
+    pub(super) fn folded(&self, problem: &ConvProblem) -> ConvProblem {
+        let shape = &problem.shape;
+        let size =
+            |outputs: u32, axis: usize| outputs + (self.taps[axis] - 1) * self.dilation[axis];
+        let is_plain_fp16 =
+            problem.precision == Precision::Fp16 && problem.output != Format::SPLIT_NHWC;
+        ConvProblem {
+            shape: ConvShape {
+                c: MMA_K,
+                h: size(shape.out_h(), 0),
+                w: size(shape.out_w(), 1),
+                r: self.taps[0],
+                s: self.taps[1],
+                stride: [1, 1],
+                dilation: self.dilation,
+                padding: Padding::default(),
+                ..*shape
+            },
+            input: match is_plain_fp16 {
+                true => Format::FP16_NHWC,
+                false => Format::SPLIT_NHWC,
+            },
+            ..*problem
+        }
+    }
+
+    /// As that of [`wgmma`](super::super::kernel::layout), of the folded filter.
+    pub(super) fn layout(&self, problem: &ConvProblem, tn: u32) -> WeightLayout {
+        let shape = &problem.shape;
+        let dim = |axis, count, step| LayoutDim { axis, count, step };
+        // The two runs of a folded pixel.
+        let runs = match self.size {
+            [2, _] => dim(Axis::R, 2, 1),
+            _ => dim(Axis::S, 2, RUN_PIXELS),
+        };
+        WeightLayout {
+            source: shape.weight(),
+            dims: vec![
+                dim(Axis::O, shape.n.div_ceil(tn), tn),
+                dim(Axis::R, self.taps[0], self.size[0]),
+                dim(Axis::S, self.taps[1], self.size[1]),
+                runs,
+                dim(Axis::O, tn, 1),
+                dim(Axis::S, RUN_PIXELS, 1),
+                dim(Axis::I, CHANNELS, 1),
+            ]
+            .into(),
+            filter: Filter::Taps,
+            transform: Transform::Fp16 {
+                run: tn * MMA_K,
+                terms: split_terms(problem.precision),
+            },
+            prologue_channels: 0,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FoldContext {
+    c: u32,
+    h: u32,
+    w: u32,
+    folded_h: u32,
+    folded_w: u32,
+    /// Rows and columns from a folded pixel to the next.
+    step_h: u32,
+    step_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    /// The two runs of a folded pixel are of different rows, else of different columns.
+    runs_are_rows: bool,
+    batched: bool,
+    /// Runs of all images.
+    len: u64,
+    checks_len: bool,
+    /// Values are divided by a scale; hi and lo of them are stored, `plane` runs apart.
+    scales: bool,
+    hi_lo: bool,
+    plane: u64,
+}
+
+/// Runs of a folded image, of hi or of lo.
+fn runs(folded: &ConvProblem) -> u64 {
+    ProblemKind::input(folded).shape.len() / u64::from(Format::RUN_CHANNELS)
+}
+
+/// The kernel that folds the input to a tensor of the folded convolution's input format. Without products of lo it does not store lo.
+pub(super) fn fold_kernel(fold: &Fold, problem: &ConvProblem, to: Arg) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let folded = fold.folded(problem);
+    let scales = folded.input == Format::SPLIT_NHWC;
+    let len = runs(&folded);
+    let mut args = vec![Arg::X, to];
+    args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
+    KernelBlueprint {
+        role: ROLE,
+        template: "kernel/fold_image.cu",
+        context: context(&FoldContext {
+            c: shape.c,
+            h: shape.h,
+            w: shape.w,
+            folded_h: folded.shape.h,
+            folded_w: folded.shape.w,
+            step_h: fold.step[0],
+            step_w: fold.step[1],
+            pad_top: shape.padding.top,
+            pad_left: shape.padding.left,
+            runs_are_rows: fold.size[0] > 1,
+            batched: shape.batch > 1,
+            len,
+            checks_len: !len.is_multiple_of(THREADS.into()),
+            scales,
+            hi_lo: terms(&folded) == 2,
+            plane: len,
+        }),
+        grid: [len.div_ceil(THREADS.into()) as u32, 1, 1],
+        block: [THREADS, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        pdl: true,
+        device: match scales {
+            true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
+            false => &[DevicePart::Pdl, DevicePart::Fp16],
+        },
+        args,
+        work: fold_work(fold, problem),
+    }
+}
+
+/// Work of the launch, for the cost model.
+pub(super) fn fold_work(fold: &Fold, problem: &ConvProblem) -> KernelWork {
+    let folded = fold.folded(problem);
+    let len = runs(&folded);
+    let bytes = 16 * u64::from(terms(&folded)) * len + ProblemKind::input(problem).bytes();
+    KernelWork {
+        blocks: len.div_ceil(THREADS.into()),
+        threads: THREADS,
+        registers: 32,
+        flops: ProblemKind::input(&folded).shape.len() as f64,
+        fma_fraction: 0.1,
+        l2_bytes: bytes as f64,
+        dram_bytes: bytes as f64,
+        l2_round_trips: 2.0,
+        ..KernelWork::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every product of a convolution is one of the folded one, at the place where it reads the same value.
+    #[test]
+    fn a_folded_filter_reads_what_the_filter_reads() {
+        for (r, stride, pad) in [
+            (7, 2, 3),
+            (3, 2, 1),
+            (3, 1, 1),
+            (5, 1, 0),
+            (1, 1, 0),
+            (4, 2, 2),
+        ] {
+            let problem = ConvProblem::new(ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(pad),
+                ..ConvShape::new(3, 64, 33, 29, r, r)
+            });
+            let fold = Fold::new(&problem).unwrap();
+            let folded = fold.folded(&problem).shape;
+            assert_eq!(folded.out_h(), problem.shape.out_h());
+            assert_eq!(folded.out_w(), problem.shape.out_w());
+            for axis in 0..2 {
+                for (output, tap) in (0..7).flat_map(|output| (0..r).map(move |tap| (output, tap)))
+                {
+                    // Rows and columns are counted from the first one of the padding.
+                    let reads = output * stride + tap;
+                    let folded_tap = tap / fold.size[axis];
+                    let pixel = output + folded_tap * folded.dilation[axis];
+                    assert_eq!(pixel * fold.step[axis] + tap % fold.size[axis], reads);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+#ifndef TDC_SPLIT_TENSOR
+#define TDC_SPLIT_TENSOR
+// A tensor in split NHWC stores each value as the sum of two fp16 numbers, hi and lo, times a power of two that
+// all values share, its scale. In memory: a header, hi of all values, lo of all values, the latter two in NHWC
+// and in runs of eight numbers, 16 bytes. Words of the header:
+//   0     scale
+//   1     number of maxima
+//   4...  maxima: no value has a larger magnitude than the largest of them
+// A kernel must know the scale before it knows its outputs. It takes it from a bound of their magnitude, and each
+// of its blocks writes the largest magnitude of its outputs, from which the next kernel computes such a bound.
+[[maybe_unused]] constexpr int TDC_SPLIT_HEADER_RUNS = 256, TDC_SPLIT_FIRST_MAX = 4;
+
+[[maybe_unused]] static __device__ __forceinline__ float tdc_split_scale(const uint4* tensor) {
+    return *reinterpret_cast<const float*>(tensor);
+}
+
+// The largest of the maxima, for all lanes of a warp, which call it together.
+[[maybe_unused]] static __device__ __forceinline__ float tdc_split_max(const uint4* tensor) {
+    const int maxima = reinterpret_cast<const int*>(tensor)[1];
+    const float* const first = reinterpret_cast<const float*>(tensor) + TDC_SPLIT_FIRST_MAX;
+    float largest = 0.0f;
+    for (int i = threadIdx.x % 32; i < maxima; i += 32) largest = fmaxf(largest, first[i]);
+    return tdc_warp_max(largest);
+}
+
+// The scale for values whose magnitude is at most `bound`. Divided by it, they are below 2^15.
+[[maybe_unused]] static __device__ __forceinline__ float tdc_split_scale_for(float bound) {
+    constexpr int FLOAT_FRACTION_BITS = 23, SCALED_EXPONENT = 14;
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 254;  // biased: the scale and its inverse are normal
+    const int exponent = static_cast<int>(__float_as_uint(bound) >> FLOAT_FRACTION_BITS);
+    const int clamped = min(max(exponent, MIN_EXPONENT), MAX_EXPONENT);
+    return __uint_as_float(static_cast<unsigned>(clamped - SCALED_EXPONENT) << FLOAT_FRACTION_BITS);
+}
+
+// Hi and lo of two values that were divided by the scale.
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_to_split(float first, float second, unsigned& hi, unsigned& lo) {
+    hi = tdc_to_fp16x2(first, second);
+    lo = tdc_to_fp16x2(first - tdc_fp16x2_low(hi), second - tdc_fp16x2_high(hi));
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_write_split_header(uint4* tensor, float scale, int maxima) {
+    *reinterpret_cast<float*>(tensor) = scale;
+    reinterpret_cast<int*>(tensor)[1] = maxima;
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_write_split_max(uint4* tensor, int i, float value) {
+    reinterpret_cast<float*>(tensor)[TDC_SPLIT_FIRST_MAX + i] = value;
+}
+#endif
