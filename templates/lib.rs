@@ -84,6 +84,7 @@ templates![
     "kernel/wgmma/tile_origin.cu",
     "kernel/wgmma_nhwc.cu",
     "kernel/convert_nhwc.cu",
+    "kernel/convert_runs.cu",
     "kernel/fold_image.cu",
     "kernel/split_maxima.cu",
     "kernel/global_pool_nhwc.cu",

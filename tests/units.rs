@@ -314,6 +314,25 @@ fn wgmma_stem_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// The same problems as `wgmma`, whose inputs are converted first.
+fn wgmma_converted_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_converted", 19, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        (shape.c, shape.n) = (pick(&[16, 48, 80, 128]), pick(&[8, 19, 32, 72, 131]));
+        (shape.h, shape.w) = (pick(&[1, 5, 9, 14]), pick(&[1, 8, 13, 17]));
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2]) as usize].1;
+        conv.output = match (conv.precision, shape.n % 8, pick(&[0, 1])) {
+            (Precision::Fp16, 0, 0) => Format::FP16_NHWC,
+            (_, 0, 1) => Format::SPLIT_NHWC,
+            _ => Format::default(),
+        };
+        conv.prologue = None;
+    })
+}
+
 /// The same of `implicit_gemm`, which writes the format only: first layers, more channels, and groups.
 fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("implicit_gemm", 14, count, |random, conv| {
@@ -1351,6 +1370,7 @@ mod random {
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
         wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
+        wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
@@ -1619,6 +1639,7 @@ fn every_scheme_is_right_on_a_gpu() {
         wgmma_nhwc_units(300),
         wgmma_split_units(300),
         wgmma_stem_units(300),
+        wgmma_converted_units(100),
         nhwc_output_units(300),
         nhwc_format_units(),
         winograd_units(300),

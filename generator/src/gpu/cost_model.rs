@@ -386,8 +386,10 @@ groups! {
     wgmma: WgmmaConstants,
     /// `wgmma` with products in fp16 or bf16.
     wgmma_half: WgmmaConstants,
-    /// `wgmma_nhwc`.
+    /// `wgmma_nhwc` with products in fp16.
     wgmma_nhwc: WgmmaNhwcConstants,
+    /// `wgmma_nhwc` and `wgmma_stem` with products in fp32 or tf32, of split inputs.
+    wgmma_split: WgmmaNhwcConstants,
     /// `winograd`.
     winograd: WinogradConstants,
     /// `input_stationary`.
@@ -433,6 +435,14 @@ impl CostModel {
         match products {
             Products::Fp32 | Products::Tf32 => &self.wgmma,
             Products::Half => &self.wgmma_half,
+        }
+    }
+
+    /// The constants of `wgmma_nhwc`.
+    pub(crate) fn wgmma_nhwc(&self, products: Products) -> &WgmmaNhwcConstants {
+        match products {
+            Products::Fp32 | Products::Tf32 => &self.wgmma_split,
+            Products::Half => &self.wgmma_nhwc,
         }
     }
 

@@ -1,6 +1,6 @@
 //! `convert`: conversion between formats. It transposes pixels with channels (in HWCN also with images) in tiles through shared memory.
 
-mod nhwc;
+pub(super) mod nhwc;
 
 use super::info::SchemeInfo;
 use super::{
@@ -77,7 +77,7 @@ impl Scheme for Convert {
             unreachable!("convert has tiles for conversions only");
         };
         if nhwc::is_conversion(p) {
-            return unweighted(nhwc::kernels(p));
+            return unweighted(nhwc::kernels(p, Arg::Y));
         }
         let ConvertTile { threads } = ConvertTile::from_tile(tile).expect("a supported tile");
         let to_hwcn = p.to.layout == Layout::Hwcn;

@@ -9,48 +9,53 @@ use tdc_runtime::Arg;
 /// Role of the kernel, which is the end of its symbol.
 pub(super) const ROLE: &str = "maxima";
 
-const THREADS: u32 = 256;
+const THREADS: u32 = 1024;
 
-/// Most blocks, each of which writes a maximum that every block of the next kernel reads; and elements of their threads if fewer suffice.
+/// Blocks, if there is enough for them. Each writes a maximum that every block of the next kernel reads.
 const MAX_BLOCKS: u32 = 256;
-const ROUNDS: u64 = 8;
+
+/// Elements of a thread, if fewer blocks suffice.
+const ELEMENTS: u64 = 8;
 
 #[derive(Serialize)]
 struct SplitMaximaContext {
-    len: u64,
     image_len: u64,
+    batch: u32,
     batched: bool,
+    /// Blocks of an image; images from one of a block to its next one; all blocks.
+    parts: u32,
+    image_step: u32,
     blocks: u32,
-    /// Elements of a thread.
-    rounds: u64,
     /// The header is in the workspace, else at the beginning of the output.
     to_workspace: bool,
 }
 
-fn blocks(x: TensorShape) -> u32 {
-    let needed = x.len().div_ceil(ROUNDS * u64::from(THREADS));
-    needed.min(MAX_BLOCKS.into()) as u32
+/// Blocks of an image, and blocks that have different images.
+fn grid(x: TensorShape) -> [u32; 2] {
+    let rows = x.batch.min(MAX_BLOCKS);
+    let needed = x.image_len().div_ceil(ELEMENTS * u64::from(THREADS));
+    [needed.min((MAX_BLOCKS / rows).into()) as u32, rows]
 }
 
 /// The kernel, which writes the maxima to the header that begins `to`: the output, or the workspace.
 pub(super) fn kernel(x: TensorShape, to: Arg) -> KernelBlueprint {
-    let len = x.len();
+    let [parts, rows] = grid(x);
     let batched = x.batch > 1;
-    let blocks = blocks(x);
     let mut args = vec![Arg::X, to];
     args.extend(batched.then_some(Arg::XBatchStride));
     KernelBlueprint {
         role: ROLE,
         template: "kernel/split_maxima.cu",
         context: context(&SplitMaximaContext {
-            len,
             image_len: x.image_len(),
+            batch: x.batch,
             batched,
-            blocks,
-            rounds: len.div_ceil(u64::from(blocks) * u64::from(THREADS)),
+            parts,
+            image_step: rows,
+            blocks: parts * rows,
             to_workspace: to != Arg::Y,
         }),
-        grid: [blocks, 1, 1],
+        grid: [parts, rows, 1],
         block: [THREADS, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
@@ -65,7 +70,7 @@ pub(super) fn kernel(x: TensorShape, to: Arg) -> KernelBlueprint {
 pub(super) fn work(x: TensorShape) -> KernelWork {
     let bytes = 4.0 * x.len() as f64;
     KernelWork {
-        blocks: blocks(x).into(),
+        blocks: grid(x).iter().map(|&size| u64::from(size)).product(),
         threads: THREADS,
         registers: 32,
         flops: x.len() as f64,

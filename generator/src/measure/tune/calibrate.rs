@@ -78,7 +78,20 @@ pub const GROUPS: &[Group] = &[
         products: Some(&[Products::Half]),
         ..Group::of_schemes("wgmma_half", &["wgmma"])
     },
-    Group::of_schemes("wgmma_nhwc", &["wgmma_nhwc"]),
+    Group {
+        products: Some(&[Products::Half]),
+        ..Group::of_schemes(
+            "wgmma_nhwc",
+            &["wgmma_nhwc", "wgmma_converted", "wgmma_stem"],
+        )
+    },
+    Group {
+        products: Some(&[Products::Fp32, Products::Tf32]),
+        ..Group::of_schemes(
+            "wgmma_split",
+            &["wgmma_nhwc", "wgmma_converted", "wgmma_stem"],
+        )
+    },
     Group::of_schemes("winograd", &["winograd"]),
     Group::of_schemes("input_stationary", &["input_stationary"]),
     Group::of_schemes(
@@ -116,7 +129,7 @@ mod tests {
             let expected = match scheme.name() {
                 "convert" => 0,
                 "implicit_gemm" | "direct_tiled" => 3,
-                "tucker_fused" | "wgmma" => 2,
+                "tucker_fused" | "wgmma" | "wgmma_nhwc" | "wgmma_converted" | "wgmma_stem" => 2,
                 _ => 1,
             };
             assert_eq!(found.count(), expected, "{}", scheme.name());

@@ -2,7 +2,7 @@
 
 use crate::cost::KernelWork;
 use crate::ir::{ConvertProblem, Format, Layout, Problem};
-use crate::scheme::{DevicePart, KernelBlueprint, MAX_GRID, context, split_maxima};
+use crate::scheme::{DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, context, split_maxima};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -19,9 +19,14 @@ struct ConvertNhwcContext {
     pixels: u64,
     batched: bool,
     to_nhwc: bool,
+    /// NHWC is written to the workspace, else to the output.
+    to_workspace: bool,
     /// Two numbers for each value; runs from hi to lo.
     split: bool,
     plane: u64,
+    /// Runs of all images.
+    len: u64,
+    checks_len: bool,
     tile_pixels: u32,
     tile_groups: u32,
     /// Channels that the block moves at once in NCHW.
@@ -38,13 +43,16 @@ pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
 }
 
 /// Whether the grid has enough blocks.
-pub(super) fn fits(problem: &ConvertProblem) -> bool {
+pub(in crate::scheme) fn fits(problem: &ConvertProblem) -> bool {
     let [_, y, z] = grid(problem);
     y.max(z) <= MAX_GRID
 }
 
 fn grid(problem: &ConvertProblem) -> [u32; 3] {
     let x = &problem.x;
+    if keeps_order(problem) {
+        return [runs(problem).div_ceil(THREADS.into()) as u32, 1, 1];
+    }
     [
         (x.h * x.w).div_ceil(TILE_PIXELS),
         x.c.div_ceil(8 * TILE_GROUPS),
@@ -52,40 +60,76 @@ fn grid(problem: &ConvertProblem) -> [u32; 3] {
     ]
 }
 
-/// The kernels in order: to split NHWC, the largest magnitude must be known first.
-pub(super) fn kernels(problem: &ConvertProblem) -> Vec<KernelBlueprint> {
-    match problem.to == Format::SPLIT_NHWC {
-        true => vec![split_maxima::kernel(problem.x, Arg::Y), kernel(problem)],
-        false => vec![kernel(problem)],
-    }
+/// The kernels in order: to split NHWC, the largest magnitude must be known first. The result is the output, or in the workspace.
+pub(in crate::scheme) fn kernels(problem: &ConvertProblem, to: Arg) -> Vec<KernelBlueprint> {
+    let maxima = is_to_split(problem).then(|| split_maxima::kernel(problem.x, to));
+    maxima.into_iter().chain([kernel(problem, to)]).collect()
+}
+
+/// The work of their launches, with their roles.
+pub(in crate::scheme) fn work(problem: &ConvertProblem) -> Vec<LaunchWork> {
+    let maxima = is_to_split(problem).then(|| LaunchWork {
+        role: split_maxima::ROLE,
+        work: split_maxima::work(problem.x),
+    });
+    let conversion = LaunchWork {
+        role: ROLE,
+        work: kernel_work(problem),
+    };
+    maxima.into_iter().chain([conversion]).collect()
+}
+
+/// Role of the kernel that converts, if there is another one.
+const ROLE: &str = "convert";
+
+fn is_to_split(problem: &ConvertProblem) -> bool {
+    problem.to == Format::SPLIT_NHWC
+}
+
+/// Whether images have one pixel: only the type of the elements changes.
+fn keeps_order(problem: &ConvertProblem) -> bool {
+    problem.x.pixels() == 1
+}
+
+/// Runs of eight channels of a tensor.
+fn runs(problem: &ConvertProblem) -> u64 {
+    problem.x.len() / u64::from(Format::RUN_CHANNELS)
 }
 
 const SPLIT_DEVICE_PARTS: &[DevicePart] =
     &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor];
 
-fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
+fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
     let x = &problem.x;
     let to_nhwc = problem.to.layout == Layout::Nhwc;
     let split = [problem.from, problem.to].contains(&Format::SPLIT_NHWC);
     let batched = x.batch > 1;
-    let mut args = vec![Arg::X, Arg::Y];
+    let mut args = vec![Arg::X, to];
     if batched {
         args.push(match to_nhwc {
             true => Arg::XBatchStride,
             false => Arg::YBatchStride,
         });
     }
-    let bytes = Problem::Convert(*problem).bytes() as f64;
     KernelBlueprint {
-        role: "kernel",
-        template: "kernel/convert_nhwc.cu",
+        role: match to {
+            Arg::Y => "kernel",
+            _ => ROLE,
+        },
+        template: match keeps_order(problem) {
+            true => "kernel/convert_runs.cu",
+            false => "kernel/convert_nhwc.cu",
+        },
         context: context(&ConvertNhwcContext {
             c: x.c,
             pixels: x.pixels(),
             batched,
             to_nhwc,
+            to_workspace: to != Arg::Y,
             split,
-            plane: x.len() / u64::from(Format::RUN_CHANNELS),
+            plane: runs(problem),
+            len: runs(problem),
+            checks_len: !runs(problem).is_multiple_of(THREADS.into()),
             tile_pixels: TILE_PIXELS,
             tile_groups: TILE_GROUPS,
             rows: THREADS / TILE_PIXELS,
@@ -102,17 +146,26 @@ fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
             false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
         },
         args,
-        work: KernelWork {
-            blocks: grid(problem).iter().map(|&size| u64::from(size)).product(),
-            threads: THREADS,
-            registers: 32,
-            shared_bytes: 4 * 8 * TILE_GROUPS * (TILE_PIXELS + 1),
-            flops: x.len() as f64,
-            fma_fraction: 0.05,
-            l2_bytes: bytes,
-            dram_bytes: bytes,
-            l2_round_trips: 1.5,
-            ..KernelWork::default()
-        },
+        work: kernel_work(problem),
+    }
+}
+
+fn kernel_work(problem: &ConvertProblem) -> KernelWork {
+    let bytes = Problem::Convert(*problem).bytes() as f64;
+    let shared_bytes = match keeps_order(problem) {
+        true => 0,
+        false => 4 * 8 * TILE_GROUPS * (TILE_PIXELS + 1),
+    };
+    KernelWork {
+        blocks: grid(problem).iter().map(|&size| u64::from(size)).product(),
+        threads: THREADS,
+        registers: 32,
+        shared_bytes,
+        flops: problem.x.len() as f64,
+        fma_fraction: 0.05,
+        l2_bytes: bytes,
+        dram_bytes: bytes,
+        l2_round_trips: 1.5,
+        ..KernelWork::default()
     }
 }

@@ -13,9 +13,11 @@
 //! number of products of a sum times the largest weight and the largest magnitude of the input, which the input's header tells.
 
 mod cells;
+mod converted;
 mod fold;
 mod geometry;
 mod kernel;
+mod prepared;
 mod stem;
 mod tile_space;
 mod work;
@@ -31,9 +33,11 @@ use crate::scheme::wgmma::kernel::layout;
 use crate::scheme::{
     Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers,
 };
+pub use converted::Converted;
 use geometry::NhwcGeometry;
 use kernel::kernel;
-pub use stem::WgmmaStem;
+pub use prepared::Prepared;
+pub use stem::Stem;
 use tdc_runtime::Arg;
 use tile_space::{fastest_few, tiles};
 

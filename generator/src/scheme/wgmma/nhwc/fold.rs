@@ -4,9 +4,10 @@
 //! rows and two columns, so the folded image is half as high and as wide, and the filter too; its stride is 1. With a stride of 1 they are
 //! four columns, and folded pixels overlap; the filter has a quarter of the columns. Padding is part of the folded image.
 
+use super::prepared::prepared_format;
 use super::terms;
 use crate::cost::KernelWork;
-use crate::ir::{ConvProblem, Format, Precision, ProblemKind};
+use crate::ir::{ConvProblem, Format, ProblemKind};
 use crate::scheme::tensor_core::{MMA_K, split_terms, supports_mma};
 use crate::scheme::tiling::supports_tiling;
 use crate::scheme::{DevicePart, KernelBlueprint, context};
@@ -54,21 +55,16 @@ impl Fold {
         };
         let is_supported = shape.c <= CHANNELS
             && shape.dilation == [1, 1]
-            && problem.input == Format::default()
-            && problem.prologue.is_none()
-            && problem.precision != Precision::Bf16
             && supports_tiling(problem)
             && supports_mma(problem, MMA_K, fold.taps[0] * fold.taps[1]);
         is_supported.then_some(fold)
     }
 
-    /// The same convolution of the folded image. Values are scaled, and split in fp32, unless fp16 is allowed for the output too.
+    /// The same convolution of the folded image.
     pub(super) fn folded(&self, problem: &ConvProblem) -> ConvProblem {
         let shape = &problem.shape;
         let size =
             |outputs: u32, axis: usize| outputs + (self.taps[axis] - 1) * self.dilation[axis];
-        let is_plain_fp16 =
-            problem.precision == Precision::Fp16 && problem.output != Format::SPLIT_NHWC;
         ConvProblem {
             shape: ConvShape {
                 c: MMA_K,
@@ -81,10 +77,7 @@ impl Fold {
                 padding: Padding::default(),
                 ..*shape
             },
-            input: match is_plain_fp16 {
-                true => Format::FP16_NHWC,
-                false => Format::SPLIT_NHWC,
-            },
+            input: prepared_format(problem),
             ..*problem
         }
     }

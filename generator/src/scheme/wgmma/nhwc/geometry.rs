@@ -2,9 +2,9 @@
 
 use super::cells::Cells;
 use super::{WgmmaNhwcTile, terms};
-use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
+use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, Products};
 use crate::ir::{ConvProblem, Format};
-use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, step_weights_of};
+use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, products, step_weights_of};
 use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
 use crate::scheme::wgmma::sum::Sum;
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
@@ -41,6 +41,7 @@ pub(super) struct NhwcGeometry {
     pub(super) all_cells: u32,
     /// Terms of each operand: hi and lo, or one number.
     pub(super) terms: u32,
+    pub(super) products: Products,
     /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
     pub(super) wgmma_n: u32,
     pub(super) sum: Sum,
@@ -185,6 +186,7 @@ impl NhwcGeometry {
             cells,
             all_cells,
             terms,
+            products: products(problem.precision),
             wgmma_n,
             sum,
             phases_at,

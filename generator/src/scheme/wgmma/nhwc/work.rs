@@ -45,7 +45,7 @@ impl NhwcGeometry {
 
     /// Clocks of a block that shares its SM with others, `resident` in all.
     fn block_clocks(&self, problem: &ConvProblem, gpu: &Gpu, resident: f64) -> f64 {
-        let model = &gpu.cost_model().wgmma_nhwc;
+        let model = gpu.cost_model().wgmma_nhwc(self.products);
         let tile = &self.tile;
         let [warpgroups, chunks] = [tile.warpgroups, self.sum.chunks].map(f64::from);
         let products = self.product_clocks(gpu);
@@ -84,7 +84,7 @@ impl NhwcGeometry {
 
     /// Clocks of a warpgroup's products of a chunk. They occupy all tensor cores of the SM.
     fn product_clocks(&self, gpu: &Gpu) -> f64 {
-        let model = &gpu.cost_model().wgmma_nhwc;
+        let model = gpu.cost_model().wgmma_nhwc(self.products);
         let tn = f64::from(self.tile.tn);
         let macs = f64::from(WGMMA_M * MMA_K) * tn;
         let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0);
@@ -114,7 +114,7 @@ impl NhwcGeometry {
 
     /// Clocks from a chunk's copies to the next one's, if nothing else takes longer.
     fn copy_clocks(&self, gpu: &Gpu) -> f64 {
-        let model = &gpu.cost_model().wgmma_nhwc;
+        let model = gpu.cost_model().wgmma_nhwc(self.products);
         let instructions = model.loaded_chunk + model.copy * f64::from(self.items);
         let in_flight = |stages: u32| f64::from(stages.max(2) - 1);
         let input = model.load_latency / in_flight(self.tile.input_stages);

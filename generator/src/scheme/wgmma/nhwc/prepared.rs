@@ -1,0 +1,155 @@
+//! Schemes that prepare an input of another format: kernels write a tensor to the workspace, from which the kernel of
+//! [`wgmma_nhwc`](super) reads it.
+
+use super::geometry::NhwcGeometry;
+use super::kernel::kernel;
+use super::tile_space::{fastest_few, tiles_of};
+use super::{WgmmaNhwcTile, supports_split_output};
+use crate::gpu::Gpu;
+use crate::ir::{ConvProblem, Format, Precision, Problem, ProblemKind};
+use crate::scheme::info::SchemeInfo;
+use crate::scheme::tiling::fastest;
+use crate::scheme::wgmma::{DEFAULT_BATCH, writes_supported_format};
+use crate::scheme::{
+    Blueprint, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork,
+    convolution,
+};
+use tdc_runtime::{Arg, WeightLayout};
+
+/// How an input is prepared.
+pub trait Preparation: Sync {
+    /// Name of the scheme.
+    const NAME: &'static str;
+
+    /// The problems that the scheme supports, for the reference.
+    const PROBLEMS: &'static str;
+
+    /// The convolution of the prepared input; `None` if an input cannot be prepared.
+    fn prepared(&self, problem: &ConvProblem) -> Option<ConvProblem>;
+
+    /// The kernels that prepare the input, which they write to `to`.
+    fn kernels(&self, problem: &ConvProblem, to: Arg) -> Vec<KernelBlueprint>;
+
+    /// The work of their launches.
+    fn work(&self, problem: &ConvProblem) -> Vec<LaunchWork>;
+
+    /// The weights of the prepared convolution, made from those of the problem, for tiles of `tn` output channels and chunks of
+    /// `chunk_groups` groups of channels.
+    fn layout(&self, problem: &ConvProblem, tn: u32, chunk_groups: u32) -> WeightLayout;
+}
+
+/// The scheme of a [`Preparation`].
+pub struct Prepared<P>(pub P);
+
+impl<P: Preparation> Prepared<P> {
+    fn supported(&self, problem: &Problem) -> Option<ConvProblem> {
+        let problem = problem.conv()?;
+        let is_supported = problem.input == Format::default()
+            && problem.prologue.is_none()
+            && problem.precision != Precision::Bf16
+            && (writes_supported_format(problem) || supports_split_output(problem));
+        self.0.prepared(problem).filter(|_| is_supported)
+    }
+
+    fn all_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
+        let supported = self.supported(problem).filter(|_| gpu.has_wgmma());
+        supported.map_or_else(Vec::new, |prepared| tiles_of(&prepared, gpu))
+    }
+}
+
+impl<P: Preparation> Scheme for Prepared<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            ..SchemeInfo::own(P::PROBLEMS)
+        }
+    }
+
+    fn is_default_for(&self, problem: &Problem) -> bool {
+        problem
+            .conv()
+            .is_some_and(|conv| conv.shape.batch >= DEFAULT_BATCH)
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        WgmmaNhwcTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(self.all_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = self.all_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let gpu = search.gpu();
+        for (_, tile) in fastest_few(self.all_tiles(problem, gpu)) {
+            let tile = tile.into();
+            let work = Scheme::work(self, problem, &tile, gpu);
+            search.offer(tile, &work);
+        }
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        self.supported(problem)
+            .is_some_and(|prepared| NhwcGeometry::from_tile(&prepared, tile, gpu).is_some())
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
+        let (conv, prepared, sizes) = self.parts(problem, tile, gpu);
+        let kernel = LaunchWork {
+            role: convolution::role(false),
+            work: sizes.work(&prepared, gpu),
+        };
+        let before = self.0.work(conv).into_iter();
+        UnitWork {
+            launches: before.chain([kernel]).collect(),
+            zeroed_bytes: None,
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
+        const WORKSPACE: Arg = Arg::Workspace { offset: 0 };
+        let (conv, prepared, sizes) = self.parts(problem, tile, gpu);
+        let tile = &sizes.tile;
+        let layout = self.0.layout(conv, tile.tn, tile.chunk_groups);
+        let kernel = kernel(&prepared, &sizes, &layout, WORKSPACE, gpu);
+        let blueprint = convolution::blueprint(conv, 1, kernel, layout);
+        let before = self.0.kernels(conv, WORKSPACE).into_iter();
+        Blueprint {
+            kernels: before.chain(blueprint.kernels).collect(),
+            workspace_bytes: ProblemKind::input(&prepared).bytes(),
+            ..blueprint
+        }
+    }
+}
+
+impl<P: Preparation> Prepared<P> {
+    /// The convolution of a supported problem, that of the prepared input, and the sizes of a supported tile.
+    fn parts<'a>(
+        &self,
+        problem: &'a Problem,
+        tile: &Tile,
+        gpu: &Gpu,
+    ) -> (&'a ConvProblem, ConvProblem, NhwcGeometry) {
+        let prepared = self.supported(problem).expect("a supported convolution");
+        let sizes = NhwcGeometry::of_supported(&prepared, tile, gpu);
+        (convolution::expect_conv(problem), prepared, sizes)
+    }
+}
+
+/// The format in which an input is prepared: without a scale only where fp16 is allowed for the output too.
+pub(super) fn prepared_format(problem: &ConvProblem) -> Format {
+    match (problem.precision, problem.output) {
+        (Precision::Fp16, Format::FP16_NHWC) => Format::FP16_NHWC,
+        _ => Format::SPLIT_NHWC,
+    }
+}
