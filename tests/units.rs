@@ -14,7 +14,8 @@ use tdc_generator::ir::{
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activate,
+    ReferenceInputs, ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance,
+    TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -1598,6 +1599,100 @@ fn fp16_outputs_saturate_and_keep_nan() {
 #[ignore = "needs a GPU"]
 fn fp16_outputs_saturate_and_keep_nan_on_a_gpu() {
     assert_saturates(gpu_here);
+}
+
+/// A convolution whose input is converted, and one that reads its output in split NHWC: scales follow inputs of any magnitude.
+fn assert_any_magnitude(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let shape = |n| ConvShape {
+        batch: 2,
+        ..ConvShape::new(16, n, 5, 7, 1, 1)
+    };
+    let split = Format::SPLIT_NHWC;
+    let first = ConvProblem::new(shape(16)).in_formats(Format::default(), split);
+    let second = ConvProblem::new(shape(24)).in_formats(split, Format::default());
+    let problems = [first, second].map(Problem::Conv);
+    let units = units(&[
+        (problems[0], "wgmma_converted", None),
+        (problems[1], "wgmma_nhwc", None),
+    ]);
+    let mut device = open(&units);
+    let mut random = Random::new(3);
+    let weights = problems.map(|problem| random.values(problem.weight_len() as usize));
+    let values = random.values(problems[0].x().len() as usize);
+    let magnitudes: [(&str, fn(usize) -> f32); 5] = [
+        ("one", |_| 1.0),
+        ("large", |_| 1e30),
+        ("small", |_| 1e-30),
+        ("both", |i| if i.is_multiple_of(7) { 1e30 } else { 1e-30 }),
+        ("zero", |_| 0.0),
+    ];
+    for (name, magnitude) in magnitudes {
+        let x: Vec<f32> = values
+            .iter()
+            .enumerate()
+            .map(|(i, value)| value * magnitude(i))
+            .collect();
+        let mut expected: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+        for (problem, weight) in problems.iter().zip(&weights) {
+            expected = problem.kind().reference(&ReferenceInputs {
+                x: &expected,
+                residual: &[],
+                weights: &[weight.iter().map(|&value| f64::from(value)).collect()],
+                bias: &[],
+                scale: &[],
+                shift: &[],
+            });
+        }
+        let mut address = device.alloc(x.len()).unwrap();
+        device.write(address, &x).unwrap();
+        for (unit, weight) in units.iter().zip(&weights) {
+            let variant = unit.variant();
+            let mut packed = vec![0.0; variant.weights.len()];
+            variant.weights.pack(weight, &[], &[], &mut packed).unwrap();
+            let y_words = unit.problem.kind().output().bytes() as usize / 4;
+            let mut place = |words: usize, values: &[f32]| {
+                let address = device.alloc(words.max(4)).unwrap();
+                device.write(address, values).unwrap();
+                address
+            };
+            let images = |shape: TensorShape| shape.image_len();
+            let bindings = Bindings {
+                x: address,
+                packed: place(packed.len(), &packed),
+                y: place(y_words, &vec![f32::NAN; y_words]),
+                workspace: place(variant.workspace_bytes as usize / 4, &[]),
+                x_batch_stride: images(unit.problem.x()),
+                y_batch_stride: images(unit.problem.y()),
+                ..Bindings::default()
+            };
+            run_variant(device.as_mut(), variant, &bindings).unwrap();
+            address = bindings.y;
+        }
+        let mut found = vec![0.0; expected.len()];
+        device.read(address, &mut found).unwrap();
+        let squares = |terms: &mut dyn Iterator<Item = f64>| terms.map(|x| x * x).sum::<f64>();
+        let pairs = found.iter().zip(&expected);
+        let error = squares(&mut pairs.map(|(&found, expected)| f64::from(found) - expected));
+        let norm = squares(&mut expected.iter().copied());
+        assert!(
+            error.sqrt() <= 1e-6 * norm.sqrt(),
+            "{name}: {:e} of {:e}",
+            error.sqrt(),
+            norm.sqrt()
+        );
+        device.free_all();
+    }
+}
+
+#[test]
+fn split_tensors_hold_any_magnitude() {
+    assert_any_magnitude(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn split_tensors_hold_any_magnitude_on_a_gpu() {
+    assert_any_magnitude(gpu_here);
 }
 
 #[test]
