@@ -85,7 +85,7 @@ templates![
     "kernel/wgmma_nhwc.cu",
     "kernel/convert_nhwc.cu",
     "kernel/convert_runs.cu",
-    "kernel/fold_image.cu",
+    "kernel/gather_pixels.cu",
     "kernel/split_maxima.cu",
     "kernel/global_pool_nhwc.cu",
     "kernel/pool_nhwc.cu",

@@ -278,6 +278,22 @@ def summary_lines(folder, names):
     return table(["report", "problems", "cuDNN / plan, geometric mean", "least", "most", "plan slower", "near the fp32 lanes' floor"], rows)
 
 
+# What reports of problems have in common.
+PROBLEMS = [
+    "A problem is one convolution, without what a network would fuse into it. 50 runs in one CUDA",
+    "graph, median of 25 replays, each queued behind another, so that the latency of starting a graph is not in it. Inputs are random",
+    "and nonzero, and every result is checked against float64 before its time counts.",
+    "",
+    "- **plan**: the tile of the plan that `tdc-gen` makes by default. **cold**: on buffers that rotate over more than twice the L2 cache.",
+    "- **error**: relative error (L2 norm) against float64.",
+    "- **floor**: the least time that the GPU's best arithmetic rate for the precision, its bandwidth and an empty launch allow.",
+    "  **fp32 lanes' floor**: the same without tensor cores; near it is within `max(1.8 floor, floor + 2 us)`.",
+    "- **cuDNN**: the fastest of all algorithms of both of its APIs, in any layout, by measured error: within the error bound of the",
+    "  generated kernels' precision; with Winograd and FFT (2e-5); any fp32 data, TF32 included (1e-3); fp16 (5e-3).",
+    "- **ratio**: cuDNN of equal accuracy over the plan.",
+]
+
+
 def make_page(folder):
     page = read(folder / "page.json")
     command = "python3 tests/gpu/results.py page"
@@ -285,25 +301,14 @@ def make_page(folder):
         f"<!-- Made from docs/results/{folder.name}/*.json by `{command}`; do not edit. -->",
         f"# {page['title']}",
         "",
-        "Times are microseconds. A problem is one convolution, without what a network would fuse into it. 50 runs in one CUDA",
-        "graph, median of 25 replays, each queued behind another, so that the latency of starting a graph is not in it. Inputs are random",
-        "and nonzero, and every result is checked against float64 before its time counts.",
-        "",
-        "- **plan**: the tile of the plan that `tdc-gen` makes by default. **cold**: on buffers that rotate over more than twice the L2 cache.",
-        "- **error**: relative error (L2 norm) against float64.",
-        "- **floor**: the least time that the GPU's best arithmetic rate for the precision, its bandwidth and an empty launch allow.",
-        "  **fp32 lanes' floor**: the same without tensor cores; near it is within `max(1.8 floor, floor + 2 us)`.",
-        "- **cuDNN**: the fastest of all algorithms of both of its APIs, in any layout, by measured error: within the error bound of the",
-        "  generated kernels' precision; with Winograd and FFT (2e-5); any fp32 data, TF32 included (1e-3); fp16 (5e-3).",
-        "- **ratio**: cuDNN of equal accuracy over the plan.",
+        "Times are microseconds.",
+        *(PROBLEMS if page["summary"] else []),
         "",
         f"This page is made from the JSON reports in `docs/results/{folder.name}/` by `{command}`. Each section",
         "says how its numbers were measured; [how to measure](../how-to/measure.md) has the commands.",
-        "",
-        "## Summary",
-        "",
-        *summary_lines(folder, page["summary"]),
     ]
+    if page["summary"]:
+        lines += ["", "## Summary", "", *summary_lines(folder, page["summary"])]
     for section in page["sections"]:
         lines += ["", f"## {section['title']}", "", section["text"], ""]
         if "networks" in section:

@@ -14,7 +14,7 @@
 
 mod cells;
 mod converted;
-mod fold;
+mod gather;
 mod geometry;
 mod kernel;
 mod prepared;

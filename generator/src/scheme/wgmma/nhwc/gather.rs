@@ -1,8 +1,8 @@
-//! Folding: a convolution of few channels as one of 16 channels, the terms of a K step.
+//! Gathering of pixels: a convolution of few channels as one of 16 channels, the terms of a K step.
 //!
-//! A pixel of the folded image has four channels (the missing ones are zero) of four pixels of the image. With a stride of 2 these are two
-//! rows and two columns, so the folded image is half as high and as wide, and the filter too; its stride is 1. With a stride of 1 they are
-//! four columns, and folded pixels overlap; the filter has a quarter of the columns. Padding is part of the folded image.
+//! A pixel of the gathered image has four channels (the missing ones are zero) of four pixels of the image. With a stride of 2 these are two
+//! rows and two columns, so the gathered image is half as high and as wide, and the filter too; its stride is 1. With a stride of 1 they are
+//! four columns, and gathered pixels overlap; the filter has a quarter of the columns. Padding is part of the gathered image.
 
 use super::prepared::prepared_format;
 use super::terms;
@@ -14,32 +14,32 @@ use crate::scheme::{DevicePart, KernelBlueprint, context};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
-/// Role of the kernel that folds, which is the end of its symbol.
-pub(super) const ROLE: &str = "fold";
+/// Role of the kernel that gathers, which is the end of its symbol.
+pub(super) const ROLE: &str = "gather";
 
 const THREADS: u32 = 256;
 
-/// Channels of a pixel in a folded pixel.
+/// Channels of a pixel in a gathered pixel.
 const CHANNELS: u32 = 4;
 
-/// Channels of a run: two pixels.
+/// Pixels of a run of eight numbers.
 const RUN_PIXELS: u32 = 2;
 
-/// How an image is folded.
+/// How pixels of an image are gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fold {
-    /// Rows and columns of a folded pixel.
+pub(super) struct Gather {
+    /// Rows and columns of a gathered pixel.
     pub(super) size: [u32; 2],
-    /// Rows and columns from a folded pixel to the next.
+    /// Rows and columns from a gathered pixel to the next.
     pub(super) step: [u32; 2],
-    /// Folded pixels from a tap of the folded filter to the next.
+    /// Gathered pixels from a tap of the gathered filter to the next.
     dilation: [u32; 2],
-    /// Rows and columns of the folded filter.
+    /// Rows and columns of the gathered filter.
     taps: [u32; 2],
 }
 
-impl Fold {
-    /// `None` if the convolution cannot be folded.
+impl Gather {
+    /// `None` if the convolution has too many channels, or another stride or dilation.
     pub(super) fn new(problem: &ConvProblem) -> Option<Self> {
         let shape = &problem.shape;
         let (size, step) = match shape.stride {
@@ -47,7 +47,7 @@ impl Fold {
             [2, 2] => ([2, 2], [2, 2]),
             _ => return None,
         };
-        let fold = Self {
+        let gather = Self {
             size,
             step,
             dilation: [0, 1].map(|axis| size[axis] / step[axis]),
@@ -56,12 +56,12 @@ impl Fold {
         let is_supported = shape.c <= CHANNELS
             && shape.dilation == [1, 1]
             && supports_tiling(problem)
-            && supports_mma(problem, MMA_K, fold.taps[0] * fold.taps[1]);
-        is_supported.then_some(fold)
+            && supports_mma(problem, MMA_K, gather.taps[0] * gather.taps[1]);
+        is_supported.then_some(gather)
     }
 
-    /// The same convolution of the folded image.
-    pub(super) fn folded(&self, problem: &ConvProblem) -> ConvProblem {
+    /// The same convolution of the gathered image.
+    pub(super) fn gathered(&self, problem: &ConvProblem) -> ConvProblem {
         let shape = &problem.shape;
         let size =
             |outputs: u32, axis: usize| outputs + (self.taps[axis] - 1) * self.dilation[axis];
@@ -82,11 +82,11 @@ impl Fold {
         }
     }
 
-    /// As that of [`wgmma`](super::super::kernel::layout), of the folded filter.
+    /// As that of [`wgmma`](super::super::kernel::layout), of the gathered filter.
     pub(super) fn layout(&self, problem: &ConvProblem, tn: u32) -> WeightLayout {
         let shape = &problem.shape;
         let dim = |axis, count, step| LayoutDim { axis, count, step };
-        // The two runs of a folded pixel.
+        // The two runs of a gathered pixel.
         let runs = match self.size {
             [2, _] => dim(Axis::R, 2, 1),
             _ => dim(Axis::S, 2, RUN_PIXELS),
@@ -114,62 +114,60 @@ impl Fold {
 }
 
 #[derive(Serialize)]
-struct FoldContext {
+struct GatherContext {
     c: u32,
     h: u32,
     w: u32,
-    folded_h: u32,
-    folded_w: u32,
-    /// Rows and columns from a folded pixel to the next.
+    gathered_h: u32,
+    gathered_w: u32,
+    /// Rows and columns from a gathered pixel to the next.
     step_h: u32,
     step_w: u32,
     pad_top: u32,
     pad_left: u32,
-    /// The two runs of a folded pixel are of different rows, else of different columns.
+    /// The two runs of a gathered pixel are of different rows, else of different columns.
     runs_are_rows: bool,
     batched: bool,
     /// Runs of all images.
     len: u64,
     checks_len: bool,
-    /// Values are divided by a scale; hi and lo of them are stored, `plane` runs apart.
+    /// Values are divided by a scale; hi and lo of them are stored.
     scales: bool,
     hi_lo: bool,
-    plane: u64,
 }
 
-/// Runs of a folded image, of hi or of lo.
-fn runs(folded: &ConvProblem) -> u64 {
-    ProblemKind::input(folded).shape.len() / u64::from(Format::RUN_CHANNELS)
+/// Runs of a gathered image, of hi or of lo.
+fn runs(gathered: &ConvProblem) -> u64 {
+    ProblemKind::input(gathered).shape.len() / u64::from(Format::RUN_CHANNELS)
 }
 
-/// The kernel that folds the input to a tensor of the folded convolution's input format. Without products of lo it does not store lo.
-pub(super) fn fold_kernel(fold: &Fold, problem: &ConvProblem, to: Arg) -> KernelBlueprint {
+/// The kernel that gathers the input to a tensor of the gathered convolution's input format. Without products of lo it does not store lo.
+pub(super) fn gather_kernel(gather: &Gather, problem: &ConvProblem, to: Arg) -> KernelBlueprint {
     let shape = &problem.shape;
-    let folded = fold.folded(problem);
-    let scales = folded.input == Format::SPLIT_NHWC;
-    let len = runs(&folded);
+    let gathered = gather.gathered(problem);
+    let scales = gathered.input == Format::SPLIT_NHWC;
+    let len = runs(&gathered);
     let mut args = vec![Arg::X, to];
     args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
     KernelBlueprint {
         role: ROLE,
-        template: "kernel/fold_image.cu",
-        context: context(&FoldContext {
+        template: "kernel/gather_pixels.cu",
+        context: context(&GatherContext {
             c: shape.c,
             h: shape.h,
             w: shape.w,
-            folded_h: folded.shape.h,
-            folded_w: folded.shape.w,
-            step_h: fold.step[0],
-            step_w: fold.step[1],
+            gathered_h: gathered.shape.h,
+            gathered_w: gathered.shape.w,
+            step_h: gather.step[0],
+            step_w: gather.step[1],
             pad_top: shape.padding.top,
             pad_left: shape.padding.left,
-            runs_are_rows: fold.size[0] > 1,
+            runs_are_rows: gather.size[0] > 1,
             batched: shape.batch > 1,
             len,
             checks_len: !len.is_multiple_of(THREADS.into()),
             scales,
-            hi_lo: terms(&folded) == 2,
-            plane: len,
+            hi_lo: terms(&gathered) == 2,
         }),
         grid: [len.div_ceil(THREADS.into()) as u32, 1, 1],
         block: [THREADS, 1, 1],
@@ -181,20 +179,20 @@ pub(super) fn fold_kernel(fold: &Fold, problem: &ConvProblem, to: Arg) -> Kernel
             false => &[DevicePart::Pdl, DevicePart::Fp16],
         },
         args,
-        work: fold_work(fold, problem),
+        work: gather_work(gather, problem),
     }
 }
 
 /// Work of the launch, for the cost model.
-pub(super) fn fold_work(fold: &Fold, problem: &ConvProblem) -> KernelWork {
-    let folded = fold.folded(problem);
-    let len = runs(&folded);
-    let bytes = 16 * u64::from(terms(&folded)) * len + ProblemKind::input(problem).bytes();
+pub(super) fn gather_work(gather: &Gather, problem: &ConvProblem) -> KernelWork {
+    let gathered = gather.gathered(problem);
+    let len = runs(&gathered);
+    let bytes = 16 * u64::from(terms(&gathered)) * len + ProblemKind::input(problem).bytes();
     KernelWork {
         blocks: len.div_ceil(THREADS.into()),
         threads: THREADS,
         registers: 32,
-        flops: ProblemKind::input(&folded).shape.len() as f64,
+        flops: ProblemKind::input(&gathered).shape.len() as f64,
         fma_fraction: 0.1,
         l2_bytes: bytes as f64,
         dram_bytes: bytes as f64,
@@ -207,9 +205,9 @@ pub(super) fn fold_work(fold: &Fold, problem: &ConvProblem) -> KernelWork {
 mod tests {
     use super::*;
 
-    /// Every product of a convolution is one of the folded one, at the place where it reads the same value.
+    /// Every product of a convolution is one of the gathered one, at the place where it reads the same value.
     #[test]
-    fn a_folded_filter_reads_what_the_filter_reads() {
+    fn a_gathered_filter_reads_what_the_filter_reads() {
         for (r, stride, pad) in [
             (7, 2, 3),
             (3, 2, 1),
@@ -223,18 +221,18 @@ mod tests {
                 padding: Padding::all(pad),
                 ..ConvShape::new(3, 64, 33, 29, r, r)
             });
-            let fold = Fold::new(&problem).unwrap();
-            let folded = fold.folded(&problem).shape;
-            assert_eq!(folded.out_h(), problem.shape.out_h());
-            assert_eq!(folded.out_w(), problem.shape.out_w());
+            let gather = Gather::new(&problem).unwrap();
+            let gathered = gather.gathered(&problem).shape;
+            assert_eq!(gathered.out_h(), problem.shape.out_h());
+            assert_eq!(gathered.out_w(), problem.shape.out_w());
             for axis in 0..2 {
                 for (output, tap) in (0..7).flat_map(|output| (0..r).map(move |tap| (output, tap)))
                 {
                     // Rows and columns are counted from the first one of the padding.
                     let reads = output * stride + tap;
-                    let folded_tap = tap / fold.size[axis];
-                    let pixel = output + folded_tap * folded.dilation[axis];
-                    assert_eq!(pixel * fold.step[axis] + tap % fold.size[axis], reads);
+                    let gathered_tap = tap / gather.size[axis];
+                    let pixel = output + gathered_tap * gathered.dilation[axis];
+                    assert_eq!(pixel * gather.step[axis] + tap % gather.size[axis], reads);
                 }
             }
         }
