@@ -2,7 +2,7 @@
 //! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
-use crate::{fp16_activations, several_batches, several_inputs, several_outputs};
+use crate::{nhwc_activations, several_batches, several_inputs, several_outputs};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -44,8 +44,9 @@ impl Built {
         let pyramid = (several_outputs::NAME, several_outputs::files());
         let siamese = (several_inputs::NAME, several_inputs::files());
         let batches = (several_batches::TWO, several_batches::files_of_two());
-        let halves = (fp16_activations::NAME, fp16_activations::files());
-        let others = [pyramid, siamese, batches, halves];
+        let stored = nhwc_activations::EXAMPLES;
+        let stored = stored.map(|example| (example.name, example.files()));
+        let others = [pyramid, siamese, batches].into_iter().chain(stored);
         for (name, files) in folders().into_iter().chain(others) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
@@ -179,7 +180,9 @@ fn generated_folders_compile_and_compute_correctly() {
     several_inputs::all_inputs_are_read(&built);
     several_batches::programs_take_any_batch(&built);
     several_batches::memory_beyond_the_batch_is_not_touched(&built);
-    fp16_activations::outputs_of_layers_are_copied(&built);
+    for example in &nhwc_activations::EXAMPLES {
+        nhwc_activations::outputs_of_layers_are_copied(&built, example);
+    }
     let (weights, input) = numbers_are_right(&built);
     two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);

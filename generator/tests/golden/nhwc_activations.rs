@@ -1,11 +1,11 @@
-//! A network with tensors in fp16 NHWC: its program runs them, and copies the output of each layer to fp32 NCHW.
+//! Networks with tensors in fp16 and in split NHWC: their programs run them, and copy the output of each layer to fp32 NCHW.
 
 use crate::run::{Built, floats, succeed};
 use std::collections::BTreeSet;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::gpu::gpu;
-use tdc_generator::ir::{Format, Network, Problem};
+use tdc_generator::ir::{Format, Layout, Network, Problem};
 use tdc_generator::plan::{
     NetworkPlan, Planner, candidate_problems, plan_network_with, plan_problem, problem_label,
     recipes,
@@ -15,16 +15,38 @@ use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
 use tdc_weights::{Checkpoint, pack, resolve};
 
-/// Name of the folder and of the network.
-pub const NAME: &str = "halves";
+/// A network whose tensors are stored in a format.
+pub struct Example {
+    /// Name of the folder and of the network.
+    pub name: &'static str,
+    /// Images, and the keys that allow the format.
+    images: u32,
+    keys: &'static str,
+    format: Format,
+    /// Largest relative error of a layer's output.
+    bound: f64,
+}
 
-/// A first layer, pooling, a residual, and an output that is read in fp16 as well.
-const NETWORK: &str = "
-name: halves
-input: 2x3x19x23
-activations: fp16
-precision: fp16
-ops:
+/// One network for each format.
+pub const EXAMPLES: [Example; 2] = [
+    Example {
+        name: "halves",
+        images: 2,
+        keys: "activations: fp16\nprecision: fp16\n",
+        format: Format::FP16_NHWC,
+        bound: 5e-3,
+    },
+    Example {
+        name: "splits",
+        images: 8,
+        keys: "",
+        format: Format::SPLIT_NHWC,
+        bound: 5e-6,
+    },
+];
+
+/// A first layer, pooling, a residual, and an output that is read in the format as well.
+const OPS: &str = "ops:
   - {op: conv, name: first, n: 24, kernel: 5, stride: 2, bias: true, activation: relu}
   - {op: max_pool, name: pool, kernel: 3, stride: 2, pad: 1}
   - {op: conv, name: a, n: 32, kernel: 1, bias: true, activation: relu}
@@ -36,18 +58,29 @@ ops:
   - {op: linear, name: fc, n: 5}
 ";
 
-fn network() -> Network {
-    match yaml::parse(NETWORK, "halves.yaml", &Overrides::default()) {
-        Ok(Config::Network(network)) => network,
-        other => panic!("{other:?}"),
+impl Example {
+    fn network(&self) -> Network {
+        let Self {
+            name, images, keys, ..
+        } = self;
+        let text = format!("name: {name}\ninput: {images}x3x19x23\n{keys}{OPS}");
+        match yaml::parse(&text, "network.yaml", &Overrides::default()) {
+            Ok(Config::Network(network)) => network,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The generated folder.
+    pub fn files(&self) -> Files {
+        network_files(&[planned(&self.network())]).unwrap()
     }
 }
 
-/// A time for a table in which fp16 tensors pay, for which the network is too small.
+/// A time for a table in which NHWC tensors pay, for which the network is too small.
 fn us(problem: &Problem) -> f64 {
     let kind = problem.kind();
-    let is_fp16 = |format| format == Format::FP16_NHWC;
-    match [kind.input(), kind.output()].map(|tensor| is_fp16(tensor.format)) {
+    let is_nhwc = |format: Format| format.layout == Layout::Nhwc;
+    match [kind.input(), kind.output()].map(|tensor| is_nhwc(tensor.format)) {
         _ if matches!(problem, Problem::Convert(_)) => 5.0,
         [false, false] => 50.0,
         [true, true] => 1.0,
@@ -78,20 +111,15 @@ fn planned(network: &Network) -> NetworkPlan {
     plan_network_with(network, planner).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// The generated folder.
-pub fn files() -> Files {
-    network_files(&[planned(&network())]).unwrap()
-}
-
 /// The output of the network, and the output of every layer as the program copies it, against float64.
-pub fn outputs_of_layers_are_copied(built: &Built) {
-    let network = network();
+pub fn outputs_of_layers_are_copied(built: &Built, example: &Example) {
+    let network = example.network();
     let plan = planned(&network);
-    let fp16 = plan
+    let stored = plan
         .layers
         .iter()
-        .filter(|layer| layer.y.format == Format::FP16_NHWC);
-    assert!(fp16.count() >= 5, "{:?}", plan.layers);
+        .filter(|layer| layer.y.format == example.format);
+    assert!(stored.count() >= 5, "{:?}", plan.layers);
     let recipes = recipes(&network, &plan);
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();
@@ -101,7 +129,7 @@ pub fn outputs_of_layers_are_copied(built: &Built) {
     let expected = evaluate_network(&network, &parameters, &doubles);
 
     let [weights, input, output, dumped] = ["weights", "input", "output", "dump"]
-        .map(|name| built.path(&format!("{NAME}-{name}.bin")));
+        .map(|name| built.path(&format!("{}-{name}.bin", example.name)));
     let packed = pack(&plan.weights, &resolved.values).unwrap();
     std::fs::write(&weights, packed.bytes).unwrap();
     let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -111,7 +139,7 @@ pub fn outputs_of_layers_are_copied(built: &Built) {
         if !plan.layers.iter().any(|layer| layer.output_op == op.name) {
             continue;
         }
-        let mut program = built.program(NAME);
+        let mut program = built.program(example.name);
         program
             .arg("--weights")
             .arg(&weights)
@@ -124,7 +152,11 @@ pub fn outputs_of_layers_are_copied(built: &Built) {
             .arg(&dumped);
         succeed(&mut program);
         let deviation = Deviation::between(op.y, &floats(&dumped), expected);
-        assert!(deviation.relative < 5e-3, "{}: {deviation}", op.name);
+        assert!(
+            deviation.relative < example.bound,
+            "{}: {deviation}",
+            op.name
+        );
         compared.insert(op.name.as_str());
     }
     assert!(compared.len() >= 7, "{compared:?}");
@@ -133,5 +165,5 @@ pub fn outputs_of_layers_are_copied(built: &Built) {
         &floats(&output),
         expected.last().unwrap(),
     );
-    assert!(deviation.relative < 5e-3, "{deviation}");
+    assert!(deviation.relative < example.bound, "{deviation}");
 }
