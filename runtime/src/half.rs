@@ -2,10 +2,10 @@
 //! C++.
 
 /// For each of `channels` rows of `weight` the dequantisation scale: the power of two that maps a row's
-/// largest magnitude back from [2^14, 2^15). It is 1 for rows of zeros, for rows with non-finite values, and
-/// for the remaining elements of `dequant_scale`.
+/// largest magnitude back from [2^14, 2^15). It is 1 for rows with non-finite values, and the smallest one for
+/// rows of zeros and the remaining elements of `dequant_scale`: kernels take a bound of the weights from it.
 pub(crate) fn dequant_scale(weight: &[f32], channels: usize, dequant_scale: &mut [f32]) {
-    dequant_scale.fill(1.0);
+    dequant_scale.fill(f32::MIN_POSITIVE);
     let row = weight.len() / channels.max(1);
     for (dequant_scale, weights) in dequant_scale
         .iter_mut()
@@ -14,12 +14,14 @@ pub(crate) fn dequant_scale(weight: &[f32], channels: usize, dequant_scale: &mut
         let largest = weights
             .iter()
             .fold(0.0f32, |largest, weight| largest.max(weight.abs()));
-        if largest > 0.0 && largest < f32::INFINITY {
-            // The exponent of a subnormal is raised to that of the smallest normal number, so that results
-            // are normal numbers.
+        *dequant_scale = if largest < f32::INFINITY {
+            // The exponent of a subnormal or zero is raised to that of the smallest normal number, so that
+            // results are normal numbers.
             let exponent = (largest.to_bits() >> 23).max(15);
-            *dequant_scale = f32::from_bits((exponent - 14) << 23);
-        }
+            f32::from_bits((exponent - 14) << 23)
+        } else {
+            1.0
+        };
     }
 }
 
@@ -116,7 +118,7 @@ mod tests {
         let mut factors = [0.0; 5];
         let weight = [f32::MAX, f32::MIN_POSITIVE / 8.0, f32::INFINITY, 0.0];
         dequant_scale(&weight, 4, &mut factors);
-        assert_eq!(factors[2..], [1.0; 3]);
+        assert_eq!(factors[2..], [1.0, f32::MIN_POSITIVE, f32::MIN_POSITIVE]);
         assert!(factors.iter().all(|factor| factor.is_normal()));
         let largest = f32::MAX / factors[0];
         assert!((16384.0..32768.0).contains(&largest));

@@ -479,7 +479,7 @@ mod tests {
         // Padding and a channel of zeros.
         assert_eq!(
             (packed[5], packed[7], packed[10], packed[11]),
-            (0.0, 0.0, 1.0, 1.0)
+            (0.0, 0.0, f32::MIN_POSITIVE, f32::MIN_POSITIVE)
         );
     }
 

@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) tdc_pack_dequant_scales(const 
     // The exponent of a subnormal is raised to that of the smallest normal number, so that results are normal
     // numbers.
     const unsigned exponent = bits >> 23 < 15u ? 15u : bits >> 23;
-    dequant_scale[o] = bits == 0 || bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
+    dequant_scale[o] = bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
 }
 
 // The packed weights, one thread per 32-bit word.

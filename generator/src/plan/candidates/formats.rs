@@ -4,7 +4,7 @@
 //!
 //! - fp16 NHWC, where the network allows it, for convolutions of precision fp16. Their products are of fp16 numbers in any case, so an fp16
 //!   input loses nothing that they would keep; an output, and a residual, are rounded in addition.
-//! - Split NHWC for batches of fp32 activations. It keeps 22 bits of a value.
+//! - Split NHWC for batches of fp32 activations. It keeps 22 bits of values that are not much smaller than the largest.
 
 use super::candidate::Candidate;
 use super::linear_as_convolution::as_convolution;
@@ -50,8 +50,8 @@ fn in_fp16(task: &Task) -> Vec<Problem> {
     )
 }
 
-/// The same with split input, and with split output of the first layer. A kernel writes a split output only if it knows how large its input
-/// is, which the header of a split input tells; for the few channels of a first layer another kernel finds it out.
+/// The same with split input, and for a first layer with split output. An fp32 input of other layers is converted by a unit of the
+/// planner's own, which all readers share.
 fn in_split(task: &Task) -> Vec<Problem> {
     let (fp32, split) = (Format::default(), Format::SPLIT_NHWC);
     let keeps_range = |conv: &ConvProblem| conv.precision != Precision::Bf16;
@@ -77,7 +77,11 @@ fn in_formats(
         Problem::Conv(conv) if is_free(task, &conv) && is_supported(&conv) => pairs
             .map(|(input, output)| Problem::Conv(conv.in_formats(input, output)))
             .collect(),
+        // A pool keeps the scale of its input.
         Problem::Pool(pool) => pairs
+            .filter(|&(input, output)| {
+                (input == Format::SPLIT_NHWC) == (output == Format::SPLIT_NHWC)
+            })
             .map(|(input, output)| {
                 Problem::Pool(PoolProblem {
                     input,

@@ -277,7 +277,7 @@ void conv_b2_c20_n30_h6_w8_k3x3_p1_g5_prologuesigmoid_bias_residual_implicit_gem
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 36; o0 += 12) {

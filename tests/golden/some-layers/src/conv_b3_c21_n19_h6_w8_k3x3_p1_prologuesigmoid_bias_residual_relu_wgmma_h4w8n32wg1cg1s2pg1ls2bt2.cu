@@ -352,7 +352,7 @@ void conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[512];
     std::size_t filled = 0;
     for (std::size_t i0 = 0; i0 < 32; i0 += 16) {

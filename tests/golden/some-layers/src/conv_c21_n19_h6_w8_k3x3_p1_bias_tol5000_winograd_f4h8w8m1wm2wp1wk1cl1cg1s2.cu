@@ -351,7 +351,7 @@ void conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl1cg1s2_
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 32; o0 += 16) {

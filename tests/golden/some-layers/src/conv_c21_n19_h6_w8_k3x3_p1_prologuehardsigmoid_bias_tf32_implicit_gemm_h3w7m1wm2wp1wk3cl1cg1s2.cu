@@ -252,7 +252,7 @@ void conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t i0 = 0; i0 < 32; i0 += 16) {

@@ -248,7 +248,7 @@ void conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t r = 0; r < 3; ++r) {

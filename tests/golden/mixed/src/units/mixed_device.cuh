@@ -687,12 +687,14 @@ tdc_convert_accumulators(Quad* to, int plane, int columns, const float (&sum)[M]
 #endif
 
 // The dequantisation scale of some weights: the power of two by which they are divided so that the largest
-// magnitude is in [2^14, 2^15), the top of the fp16 range.
+// magnitude is in [2^14, 2^15), the top of the fp16 range. That of zeros is the smallest one: kernels take a
+// bound of the weights from it.
 inline float dequant_scale_of(const float* weight, std::size_t count) {
     constexpr int top_exponent = 15, min_normal_exponent = -126;
     float largest = 0.0f;
     for (std::size_t i = 0; i < count; ++i) largest = std::fmax(largest, std::fabs(weight[i]));
-    if (largest == 0.0f || std::isinf(largest)) return 1.0f;
+    if (std::isinf(largest)) return 1.0f;
+    if (largest == 0.0f) return std::ldexp(1.0f, min_normal_exponent);
     int exponent;  // largest < 2^exponent
     std::frexp(largest, &exponent);
     return std::ldexp(1.0f, std::max(exponent - top_exponent, min_normal_exponent));

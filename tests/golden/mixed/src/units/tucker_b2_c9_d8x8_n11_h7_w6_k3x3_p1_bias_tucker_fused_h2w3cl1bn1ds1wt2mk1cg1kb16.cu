@@ -326,7 +326,7 @@ void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 8; ++o0) {
@@ -357,7 +357,7 @@ void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t r = 0; r < 3; ++r) {
@@ -393,7 +393,7 @@ void tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg
     for (std::size_t o = 0; o < channels; ++o) {
         dequant_scales[o] = dequant_scale_of(weight + o * channel_size, channel_size);
     }
-    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = 1.0f;
+    for (std::size_t o = channels; o < padded_channels; ++o) dequant_scales[o] = dequant_scale_of(weight, 0);
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 8; ++o0) {
