@@ -6,8 +6,8 @@
 //   0     scale
 //   1     number of maxima
 //   4...  maxima: no value has a larger magnitude than the largest of them
-// A kernel must know the scale before it knows its outputs. It takes it from a bound of their magnitude, and each
-// of its blocks writes the largest magnitude of its outputs, from which the next kernel computes such a bound.
+// A kernel must know the scale before it knows its outputs. It takes it from a bound of their magnitude. A block of
+// a convolution writes the largest magnitude of its outputs, from which the next kernel computes such a bound.
 [[maybe_unused]] constexpr int TDC_SPLIT_HEADER_RUNS = 256, TDC_SPLIT_FIRST_MAX = 4;
 
 [[maybe_unused]] static __device__ __forceinline__ float tdc_split_scale(const uint4* tensor) {

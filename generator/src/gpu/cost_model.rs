@@ -388,7 +388,7 @@ groups! {
     wgmma_half: WgmmaConstants,
     /// `wgmma_nhwc` with products in fp16.
     wgmma_nhwc: WgmmaNhwcConstants,
-    /// `wgmma_nhwc` and `wgmma_stem` with products in fp32 or tf32, of split inputs.
+    /// `wgmma_nhwc` and the schemes around it with products in fp32 or tf32, of split inputs.
     wgmma_split: WgmmaNhwcConstants,
     /// `winograd`.
     winograd: WinogradConstants,

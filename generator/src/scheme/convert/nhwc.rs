@@ -79,7 +79,7 @@ pub(in crate::scheme) fn work(problem: &ConvertProblem) -> Vec<LaunchWork> {
     maxima.into_iter().chain([conversion]).collect()
 }
 
-/// Role of the kernel that converts, if there is another one.
+/// Role of the kernel that converts as a part of a convolution.
 const ROLE: &str = "convert";
 
 fn is_to_split(problem: &ConvertProblem) -> bool {

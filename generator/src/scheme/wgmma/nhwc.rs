@@ -9,7 +9,7 @@
 //!
 //! Of a split input the products of precision fp32 read hi and lo, and partial sums of at most
 //! [`PROMOTION_INTERVAL`](crate::scheme::tensor_core::PROMOTION_INTERVAL) K steps are added in fp32. Those of precision tf32 and fp16 read
-//! hi only, which has the bits of both. The scale of a split output must be known before the output is: it follows from a bound, the
+//! hi only: its 11 bits are what these precisions keep. The scale of a split output must be known before the output is: it follows from a bound, the
 //! number of products of a sum times the largest weight and the largest magnitude of the input, which the input's header tells.
 
 mod cells;

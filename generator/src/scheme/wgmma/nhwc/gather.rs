@@ -29,9 +29,9 @@ const RUN_PIXELS: u32 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gather {
     /// Rows and columns of a gathered pixel.
-    pub(super) size: [u32; 2],
+    size: [u32; 2],
     /// Rows and columns from a gathered pixel to the next.
-    pub(super) step: [u32; 2],
+    step: [u32; 2],
     /// Gathered pixels from a tap of the gathered filter to the next.
     dilation: [u32; 2],
     /// Rows and columns of the gathered filter.
