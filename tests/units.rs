@@ -1386,7 +1386,7 @@ mod random {
 }
 
 #[test]
-fn pooling_and_conversions_of_fp16_are_right() {
+fn pooling_and_conversions_of_nhwc_are_right() {
     assert_right(&nhwc_format_units(), cpu);
 }
 

@@ -159,6 +159,29 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_never_grow_are_known() {
+        let parameter = ActivationParameter::new;
+        let clip = |min, max| Activation::Clip {
+            min: parameter(min),
+            max: parameter(max),
+        };
+        let leaky = |slope| Activation::LeakyRelu {
+            slope: parameter(slope),
+        };
+        let others = [clip(-1.0, 6.0), clip(0.5, 1.0), leaky(-0.5), leaky(2.0)];
+        let named = Activation::NAMES.map(|(_, activation)| activation);
+        let mut found = [0; 2];
+        for activation in named.into_iter().chain(others) {
+            let grows = (-4000..=4000)
+                .map(|step| f64::from(step) / 400.0)
+                .any(|x| activate(activation, x).abs() > x.abs());
+            assert_eq!(never_grows(activation), !grows, "{activation:?}");
+            found[usize::from(grows)] += 1;
+        }
+        assert!(found.iter().all(|&count| count >= 4), "{found:?}");
+    }
+
+    #[test]
     fn activations_of_large_values_are_limits() {
         for (_, activation) in Activation::NAMES {
             for x in [-1e4, 1e4] {
