@@ -76,6 +76,7 @@ templates![
     "kernel/wgmma.cu",
     "kernel/wgmma/convert_input.cu",
     "kernel/wgmma/copy_cells.cu",
+    "kernel/wgmma/copy_chunks.cu",
     "kernel/wgmma/find_outputs_nhwc.cu",
     "kernel/wgmma/output_of_cell.cu",
     "kernel/wgmma/prefetch_weights.cu",

@@ -13,13 +13,15 @@ use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
-    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ReferenceInputs, ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance,
-    TuckerProblem, activate,
+    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, ProjectedProblem,
+    Prologue, Reduce, ReferenceInputs, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
+    TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
-use tdc_generator::verify::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
+use tdc_generator::verify::{
+    Bindings, CpuDevice, Device, ProblemData, Random, check_unit, check_unit_on, run_variant,
+};
 use tdc_runtime::{Arch, ConvShape, Padding};
 
 /// Plans problems with the given tiles, one unit each, all with distinct symbols.
@@ -313,6 +315,54 @@ fn wgmma_stem_units(count: usize) -> Vec<PlannedUnit> {
         conv.output = [Format::SPLIT_NHWC, nhwc, Format::default()][random.below(3) as usize];
         conv.prologue = None;
     })
+}
+
+/// The ends of residual blocks with projection shortcuts in both formats: with strides, and images that they do not divide.
+fn wgmma_projected_units(count: usize) -> Vec<PlannedUnit> {
+    let scheme = tdc_generator::scheme::scheme("wgmma_projected").unwrap();
+    let mut random = Random::new(43);
+    let mut requests = Vec::new();
+    while requests.len() < count {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let x = TensorShape::new(
+            pick(&[1, 2, 3, 5]),
+            pick(&[16, 32, 48, 128]),
+            pick(&[1, 4, 7, 9]),
+            pick(&[1, 5, 8, 13]),
+        );
+        let stride = [pick(&[1, 2, 2, 3]), pick(&[1, 2, 2])];
+        // Rows and columns behind the last ones that are read.
+        let size =
+            |outputs: u32, stride: u32, more: u32| (outputs - 1) * stride + 1 + more % stride;
+        let (h, w) = (
+            size(x.h, stride[0], pick(&[0, 1, 2])),
+            size(x.w, stride[1], pick(&[0, 1])),
+        );
+        let image = [pick(&[16, 48, 64, 80]), h, w];
+        let (precision, format) = match pick(&[0, 1]) {
+            0 => (Precision::Fp32, Format::SPLIT_NHWC),
+            _ => (Precision::Fp16, Format::FP16_NHWC),
+        };
+        let problem = Problem::Projected(ProjectedProblem {
+            x,
+            n: pick(&[8, 24, 32, 72, 136]),
+            shortcut: Shortcut { image, stride },
+            epilogue: Epilogue {
+                bias: pick(&[0, 1, 1]) == 1,
+                residual: false,
+                activation: activation(pick(&[0, 1, 2])),
+            },
+            precision,
+            format,
+        });
+        let tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
+        // None for an activation that grows, in split NHWC.
+        if !tiles.is_empty() {
+            let tile = &tiles[random.below(tiles.len() as u64) as usize];
+            requests.push((problem, "wgmma_projected", Some(tile.0.clone())));
+        }
+    }
+    units(&requests)
 }
 
 /// The same problems as `wgmma`, whose inputs are converted first.
@@ -1371,6 +1421,7 @@ mod random {
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
         wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
+        wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
         wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         winograd_is_right: winograd_units, 6 of 40;
@@ -1700,6 +1751,39 @@ fn split_tensors_hold_any_magnitude_on_a_gpu() {
     assert_any_magnitude(gpu_here);
 }
 
+/// A block's branch and its shortcut have split tensors of very different scales, whose products are added.
+fn assert_scales_may_differ(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let problem = Problem::Projected(ProjectedProblem {
+        x: TensorShape::new(2, 32, 3, 5),
+        n: 24,
+        shortcut: Shortcut {
+            image: [48, 5, 9],
+            stride: [2, 2],
+        },
+        epilogue: Epilogue::default(),
+        precision: Precision::Fp32,
+        format: Format::SPLIT_NHWC,
+    });
+    let units = units(&[(problem, "wgmma_projected", None)]);
+    let mut device = open(&units);
+    for factor in [0.0, 1e-30, 1e-3, 0.3, 1e3, 1e30] {
+        let data = ProblemData::with_residual_of(&problem, 7, factor);
+        let checked = check_unit_on(device.as_mut(), &units[0], &data, 2);
+        checked.unwrap_or_else(|failure| panic!("factor {factor}: {failure}"));
+    }
+}
+
+#[test]
+fn scales_of_split_tensors_that_are_added_may_differ() {
+    assert_scales_may_differ(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn scales_of_split_tensors_that_are_added_may_differ_on_a_gpu() {
+    assert_scales_may_differ(gpu_here);
+}
+
 #[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
@@ -1739,6 +1823,7 @@ fn every_scheme_is_right_on_a_gpu() {
         wgmma_nhwc_units(300),
         wgmma_split_units(300),
         wgmma_stem_units(300),
+        wgmma_projected_units(300),
         wgmma_converted_units(100),
         nhwc_output_units(300),
         nhwc_format_units(),

@@ -43,8 +43,8 @@ pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
     GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
-    PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding,
-    SqueezeExciteProblem, TuckerProblem,
+    PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ProjectedProblem, ResizeProblem,
+    Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

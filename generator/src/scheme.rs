@@ -63,6 +63,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
     &wgmma::Wgmma,
     &wgmma::WgmmaNhwc,
+    &wgmma::Projected,
     &wgmma::Prepared(wgmma::Converted),
     &wgmma::Prepared(wgmma::Stem),
     &winograd::WinogradScheme,

@@ -56,7 +56,7 @@ impl Checkpoint {
                     add(&layer.weight, &layer.shape, he_normal(layer.shape));
                 }
                 // They are recipes of their own.
-                Some(WeightSource::Merged(_)) => {}
+                Some(WeightSource::Merged(_) | WeightSource::Added(_)) => {}
             }
             if let Some(name) = &recipe.bias {
                 add(name, &[recipe.slot.layout.source[0]], SMALL);

@@ -52,6 +52,8 @@ pub enum WeightSource {
     /// The weights of several layers, one after the other along O. Each has its own bias and folds; a layer without them has a bias of
     /// zeros if the slot has one.
     Merged(Vec<SlotRecipe>),
+    /// The weights of several 1x1 layers whose outputs are added, side by side along I. Each has its own bias and folds; biases are added.
+    Added(Vec<SlotRecipe>),
 }
 
 /// A convolution or linear layer whose weight is given by factors.
@@ -134,10 +136,10 @@ impl ScaleShiftSource {
 }
 
 impl SlotRecipe {
-    /// The recipe, after those of its merged layers.
+    /// The recipe, after those of its merged or added layers.
     pub(crate) fn with_layers(&self) -> impl Iterator<Item = &Self> {
         let layers = match &self.weight {
-            Some(WeightSource::Merged(layers)) => &layers[..],
+            Some(WeightSource::Merged(layers) | WeightSource::Added(layers)) => &layers[..],
             _ => &[],
         };
         layers.iter().chain(std::iter::once(self))
@@ -177,10 +179,14 @@ impl SlotRecipe {
                         "`{name}` has {groups} groups, which do not divide {outputs} output channels"
                     ));
                 }
-                if let WeightSource::Merged(layers) = source {
-                    found.extend(merged_inconsistencies(layers, &self.slot));
+                if let WeightSource::Merged(layers) | WeightSource::Added(layers) = source {
+                    let axis = match source {
+                        WeightSource::Merged(_) => 0,
+                        _ => 1,
+                    };
+                    found.extend(layers_inconsistencies(layers, &self.slot, axis));
                     if self.bias.is_some() || !self.fold.is_empty() {
-                        found.push("its layers are merged; bias and folds are theirs".to_owned());
+                        found.push("it has several layers; bias and folds are theirs".to_owned());
                     }
                 }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
@@ -211,20 +217,24 @@ impl SlotRecipe {
     }
 }
 
-fn merged_inconsistencies(layers: &[SlotRecipe], slot: &WeightSlot) -> Vec<String> {
+/// Contradictions in a slot with the weights of several layers, one after the other along the axis.
+fn layers_inconsistencies(layers: &[SlotRecipe], slot: &WeightSlot, axis: usize) -> Vec<String> {
     let mut found = Vec::new();
-    let outputs = layers.iter().fold(0u32, |sum, layer| {
-        sum.saturating_add(layer.slot.layout.source[0])
+    let channels = layers.iter().fold(0u32, |sum, layer| {
+        sum.saturating_add(layer.slot.layout.source[axis])
     });
-    if outputs != slot.layout.source[0] {
+    if channels != slot.layout.source[axis] {
         found.push(format!(
-            "its layers have {outputs} output channels, its layout's source {:?}",
+            "its layers have {channels} {} channels, its layout's source {:?}",
+            ["output", "input"][axis],
             slot.layout.source
         ));
     }
     for layer in layers {
         let name = &layer.slot.name;
-        if layer.slot.layout.source[1..] != slot.layout.source[1..] {
+        let mut expected = slot.layout.source;
+        expected[axis] = layer.slot.layout.source[axis];
+        if layer.slot.layout.source != expected {
             found.push(format!(
                 "`{name}` has shape {:?}, its layout's source {:?}",
                 layer.slot.layout.source, slot.layout.source

@@ -250,6 +250,7 @@ impl<'a> Resolver<'a> {
         let output = ScaleShift::fold(recipe.slot.layout.source[0] as usize, bias, fold);
         let (weight, bias) = match &recipe.weight {
             Some(WeightSource::Merged(layers)) => self.merged(layers, recipe.slot.bias_len),
+            Some(WeightSource::Added(layers)) => self.added(layers, recipe),
             _ => self.weight_and_bias(recipe, output),
         };
         let (scale, shift) = match prologue {
@@ -293,9 +294,7 @@ impl<'a> Resolver<'a> {
         layers: &[SlotRecipe],
         bias_len: u32,
     ) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
-        // Everything is read before the first error ends it.
-        let values: Vec<_> = layers.iter().map(|layer| self.slot(layer)).collect();
-        let Some(values) = values.into_iter().collect::<Option<Vec<_>>>() else {
+        let Some(values) = self.slots(layers) else {
             return (None, None);
         };
         let (mut weight, mut bias) = (Vec::new(), Vec::new());
@@ -308,6 +307,42 @@ impl<'a> Resolver<'a> {
             }
         }
         (Some(weight), Some(bias))
+    }
+
+    /// Weights of several layers side by side along I, and the sum of their biases.
+    fn added(
+        &mut self,
+        layers: &[SlotRecipe],
+        recipe: &SlotRecipe,
+    ) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
+        let Some(values) = self.slots(layers) else {
+            return (None, None);
+        };
+        let outputs = recipe.slot.layout.source[0] as usize;
+        let row = |weight: &[f32], output: usize| {
+            let len = weight.len() / outputs;
+            weight[output * len..][..len].to_vec()
+        };
+        let rows = (0..outputs).flat_map(|output| {
+            let of_layers = values.iter();
+            of_layers.flat_map(move |values| row(&values.weight, output))
+        });
+        let mut bias = vec![0.0; recipe.slot.bias_len as usize];
+        for values in &values {
+            let sums = bias.iter_mut().zip(&values.bias);
+            sums.for_each(|(sum, bias)| *sum += f64::from(*bias));
+        }
+        let weight = rows.collect();
+        (
+            Some(weight),
+            self.round(&recipe.slot.name, "bias", bias.into_iter()),
+        )
+    }
+
+    /// The values of several slots. Everything is read before the first error ends it.
+    fn slots(&mut self, layers: &[SlotRecipe]) -> Option<Vec<SlotValues>> {
+        let values: Vec<_> = layers.iter().map(|layer| self.slot(layer)).collect();
+        values.into_iter().collect()
     }
 
     /// The weight of a slot, scaled by its folded scales. Without any the source is only checked.
@@ -344,6 +379,7 @@ impl<'a> Resolver<'a> {
                 self.round(slot, "weight", scaled)
             }
             WeightSource::Merged(layers) => self.merged(layers, recipe.slot.bias_len).0,
+            WeightSource::Added(layers) => self.added(layers, recipe).0,
         }
     }
 

@@ -14,6 +14,7 @@ mod linear;
 mod lrn;
 mod pad;
 mod pool;
+mod projected;
 mod resize;
 mod squeeze_excite;
 mod tucker;
@@ -47,6 +48,7 @@ pub use pad::{PadMode, PadProblem};
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
+pub use projected::{ProjectedProblem, Shortcut};
 #[cfg(feature = "check")]
 pub use resize::resize_reference;
 pub use resize::{AxisPlaces, Coordinates, Interpolation, ResizeProblem, Rounding};
@@ -64,15 +66,19 @@ pub trait ProblemKind {
     /// The output.
     fn output(&self) -> Tensor;
 
-    /// Shape of a residual, and of the sum that a bias is added to: the output's, unless another op follows in the same launch or the
-    /// residual has one element for each channel.
+    /// Shape of the sum that a bias is added to: the output's, unless another op follows in the same launch.
     fn epilogue_shape(&self) -> TensorShape {
         self.output().shape
     }
 
-    /// Whether a residual is read. It has the shape [`epilogue_shape`](Self::epilogue_shape) and the output's format.
+    /// Whether a residual is read. It has the shape [`residual_shape`](Self::residual_shape) and the output's format.
     fn reads_residual(&self) -> bool {
         false
+    }
+
+    /// Shape of a residual: that of the sum it is added to, unless it has one element for each channel, or is projected.
+    fn residual_shape(&self) -> TensorShape {
+        self.epilogue_shape()
     }
 
     /// Whether a bias is added.
@@ -196,6 +202,8 @@ pub enum Problem {
     Pad(PadProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
+    /// A 1x1 convolution and the projection shortcut that is added to it.
+    Projected(ProjectedProblem),
     /// Resizing of images.
     Resize(ResizeProblem),
     /// Normalisation over the channels of each pixel.
@@ -222,6 +230,7 @@ impl Problem {
             Self::Lrn(kind) => kind,
             Self::Pad(kind) => kind,
             Self::Pool(kind) => kind,
+            Self::Projected(kind) => kind,
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,
             Self::GlobalPool(kind) => kind,
@@ -243,6 +252,7 @@ impl Problem {
             Self::Lrn(lrn) => &mut lrn.x.batch,
             Self::Pad(pad) => &mut pad.x.batch,
             Self::Pool(pool) => &mut pool.x.batch,
+            Self::Projected(projected) => &mut projected.x.batch,
             Self::Resize(resize) => &mut resize.x.batch,
             Self::ChannelNorm(norm) => &mut norm.x.batch,
             Self::GlobalPool(pool) => &mut pool.x.batch,
@@ -299,6 +309,11 @@ impl Problem {
         self.kind().reads_residual()
     }
 
+    /// As [`ProblemKind::residual_shape`].
+    pub fn residual_shape(&self) -> TensorShape {
+        self.kind().residual_shape()
+    }
+
     /// As [`ProblemKind::reads_bias`].
     pub fn reads_bias(&self) -> bool {
         self.kind().reads_bias()
@@ -352,7 +367,7 @@ impl Problem {
         let kind = self.kind();
         let (input, output) = (kind.input(), kind.output());
         let residual = Tensor {
-            shape: kind.epilogue_shape(),
+            shape: kind.residual_shape(),
             format: output.format,
         };
         let residual = if kind.reads_residual() {

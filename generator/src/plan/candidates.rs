@@ -9,7 +9,8 @@
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
-//! - `formats`: a task with its input or output in fp16 or split NHWC.
+//! - `formats`: a task with its input or output in fp16 or split NHWC;
+//! - `projection`: the last convolution of a residual block with the block's projection shortcut, in these formats.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
 //!
@@ -39,6 +40,7 @@ mod fused_factors;
 mod linear_as_convolution;
 mod merged;
 mod next_factor;
+mod projection;
 mod separate;
 mod squeeze_excite;
 
@@ -58,6 +60,7 @@ impl TaskGraph {
         merged::add(self, &mut candidates);
         linear_as_convolution::add(self, &mut candidates);
         formats::add(self, &mut candidates);
+        projection::add(self, &mut candidates);
         candidates
     }
 

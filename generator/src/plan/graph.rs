@@ -39,8 +39,19 @@ pub struct Parameters {
     pub next: Option<OpId>,
     /// The layers whose outputs follow that of `layer` in each image, in order: their weights are one weight along O.
     pub merged: Vec<MergedLayer>,
+    /// The projection shortcut that is added to `layer`: their weights are one weight along I.
+    pub projection: Option<Projection>,
     /// The first layer of a squeeze-and-excite; `layer` is the second.
     pub squeeze: Option<SqueezeLayer>,
+}
+
+/// A projection shortcut that a task computes together with the convolution that it is added to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Projection {
+    /// The convolution.
+    pub layer: OpId,
+    /// As [`Parameters::fold`].
+    pub fold: Vec<OpId>,
 }
 
 /// The first layer of a squeeze-and-excite.
@@ -75,7 +86,8 @@ pub struct MergedLayer {
 }
 
 impl Parameters {
-    /// The weights that the task reads, in order, each with its layer. Merged layers have one weight, that of the first.
+    /// The weights that the task reads, in order, each with its layer. Merged layers, and one with its projection
+    /// shortcut, have one weight, that of the first.
     pub fn weights(&self) -> Vec<(OpId, WeightPart)> {
         let Some(layer) = self.layer else {
             return Vec::new();
@@ -116,7 +128,7 @@ pub struct Task {
     pub problem: Problem,
     /// Input.
     pub x: ValueId,
-    /// Second input, of the output's shape.
+    /// Second input: of the output's shape, or that of a projection shortcut.
     pub residual: Option<ValueId>,
     /// Output.
     pub y: ValueId,

@@ -5,6 +5,7 @@
 //! problem = "conv" sizes "_k" RxS [options] [epilogue] [numbers]   sizes: [_bB] _cC _nN _hH _wW
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
+//!         | "projected" [_bB] _cC _hH _wW _nN "_shortcut" _cC _hH _wW [_sSTRIDE] [epilogue] [numbers]   two 1x1 convolutions, added
 //!         | "convert" sizes ("_hwcn" | "_nchw" | format)           the layout of the output, from or to HWCN
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu

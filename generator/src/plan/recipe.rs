@@ -45,9 +45,17 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
                 fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
             };
-            let recipe = match parameters.merged.is_empty() {
-                true => own,
-                false => merged(network, own, parameters),
+            let recipe = match (&parameters.projection, parameters.merged.is_empty()) {
+                (None, true) => own,
+                (None, false) => {
+                    let others = parameters.merged.iter();
+                    let others = others.map(|merged| (merged.layer, &merged.fold));
+                    of_layers(network, own, parameters, others, WeightSource::Merged)
+                }
+                (Some(projection), _) => {
+                    let other = std::iter::once((projection.layer, &projection.fold));
+                    of_layers(network, own, parameters, other, WeightSource::Added)
+                }
             };
             (slot, recipe)
         };
@@ -77,15 +85,19 @@ fn layer_recipe(network: &Network, id: OpId, fold: &[OpId]) -> Option<SlotRecipe
     })
 }
 
-/// The recipe of a slot for several layers: `own`, but with weight and bias of all of them.
-fn merged(network: &Network, own: SlotRecipe, parameters: &Parameters) -> SlotRecipe {
+/// The recipe of a slot for several layers, each with the ops folded into it: `own`, but with weight and bias of all of them.
+fn of_layers<'a>(
+    network: &Network,
+    own: SlotRecipe,
+    parameters: &'a Parameters,
+    others: impl Iterator<Item = (OpId, &'a Vec<OpId>)>,
+    source: fn(Vec<SlotRecipe>) -> WeightSource,
+) -> SlotRecipe {
     let first = parameters.layer.map(|layer| (layer, &parameters.fold));
-    let others = parameters.merged.iter();
-    let others = others.map(|merged| (merged.layer, &merged.fold));
     let all = first.into_iter().chain(others);
     let layers = all.filter_map(|(id, fold)| layer_recipe(network, id, fold));
     SlotRecipe {
-        weight: Some(WeightSource::Merged(layers.collect())),
+        weight: Some(source(layers.collect())),
         bias: None,
         fold: Vec::new(),
         ..own

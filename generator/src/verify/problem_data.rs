@@ -38,13 +38,22 @@ impl ProblemData {
 
     /// Operands for a seed.
     pub fn new(problem: &Problem, seed: u64) -> Self {
+        Self::with_residual_of(problem, seed, 1.0)
+    }
+
+    /// As [`new`](Self::new), with a residual whose values are larger than the input's by a factor.
+    pub fn with_residual_of(problem: &Problem, seed: u64, factor: f32) -> Self {
         let mut random = Random::new(seed);
         let count = |there: bool, count: u64| if there { count as usize } else { 0 };
-        let epilogue_shape = problem.epilogue_shape();
+        let bias_len = u64::from(problem.epilogue_shape().c);
         let (input, output) = (problem.kind().input(), problem.kind().output());
         let x = random.values(input.shape.len() as usize);
         let x = rounded_to(input.format, x);
-        let residual = random.values(count(problem.reads_residual(), epilogue_shape.len()));
+        let residual = random.values(count(
+            problem.reads_residual(),
+            problem.residual_shape().len(),
+        ));
+        let residual = residual.iter().map(|value| value * factor).collect();
         let residual = rounded_to(output.format, residual);
         let elements = |sizes: &[u32; 4]| sizes.iter().map(|&size| size as usize).product();
         let weights = problem.weights();
@@ -52,7 +61,7 @@ impl ProblemData {
             .iter()
             .map(|sizes| random.values(elements(sizes)))
             .collect();
-        let bias = random.values(count(problem.reads_bias(), u64::from(epilogue_shape.c)));
+        let bias = random.values(count(problem.reads_bias(), bias_len));
         let scale = random.values(problem.scale_shift_channels() as usize);
         let shift = random.values(scale.len());
         let double =

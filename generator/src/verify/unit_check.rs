@@ -47,7 +47,7 @@ impl DeviceTensors {
         let variant = unit.variant();
         let kind = unit.problem.kind();
         let (x, y) = (kind.input(), kind.output());
-        let residual = Tensor::new(kind.epilogue_shape(), y.format);
+        let residual = Tensor::new(kind.residual_shape(), y.format);
         let values = data
             .pack(variant)
             .expect("the values have the problem's sizes, which are those of the layouts");

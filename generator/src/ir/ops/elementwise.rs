@@ -144,7 +144,8 @@ impl ProblemKind for ElementwiseProblem {
         Tensor::nchw(self.x)
     }
 
-    fn epilogue_shape(&self) -> TensorShape {
+    /// One element for each channel of a gate.
+    fn residual_shape(&self) -> TensorShape {
         match self.function {
             Elementwise::Binary(BinaryOp::Gate, _) => TensorShape {
                 h: 1,

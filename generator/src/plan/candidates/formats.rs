@@ -39,6 +39,16 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     }
 }
 
+/// The NHWC format of both input and output of a convolution, if the network may store activations in one.
+pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Format> {
+    match graph.activations {
+        DType::Fp16 => (conv.precision == Precision::Fp16).then_some(Format::FP16_NHWC),
+        DType::Fp32 | DType::Split => {
+            (conv.shape.batch >= SPLIT_BATCH).then_some(Format::SPLIT_NHWC)
+        }
+    }
+}
+
 /// The problem of a task with fp16 input, fp16 output, and both, as far as its schemes may support them.
 fn in_fp16(task: &Task) -> Vec<Problem> {
     let (fp32, fp16) = (Format::default(), Format::FP16_NHWC);

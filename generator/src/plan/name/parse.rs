@@ -6,8 +6,8 @@ use crate::ir::{
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
     Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
     MAX_ELEMENTS, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
-    Prologue, Reduce, ResizeProblem, Rounding, SqueezeExciteProblem, TensorShape, Tolerance,
-    TuckerProblem, activation_of_label, number_of_label,
+    ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
+    TensorShape, Tolerance, TuckerProblem, activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -38,6 +38,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "nearestfloor" => words.resize(Interpolation::Nearest(Rounding::Floor))?,
         "nearestceil" => words.resize(Interpolation::Nearest(Rounding::Ceil))?,
         "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
+        "projected" => words.projected()?,
         "squeezeexcite" => words.squeeze_excite()?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
             norm: ChannelNorm::Softmax,
@@ -334,6 +335,29 @@ impl Words<'_> {
         let mut sizes = problem.full_size().into_iter();
         let fits = sizes.all(|size| size <= MAX_ELEMENTS) && !problem.epilogue.residual;
         fits.then_some(Problem::ConvTranspose(problem))
+    }
+
+    fn projected(&mut self) -> Option<Problem> {
+        let (x, n) = (self.sizes()?, self.number("n")?);
+        let shortcut = match self.word("shortcut") {
+            true => Shortcut {
+                image: [self.number("c")?, self.number("h")?, self.number("w")?],
+                stride: self.pair("s")?,
+            },
+            false => return None,
+        };
+        let (epilogue, precision) = (self.epilogue(), self.precision());
+        let [format, output] = self.formats(x.c, n)?;
+        let problem = ProjectedProblem {
+            x,
+            n,
+            shortcut,
+            epilogue,
+            precision,
+            format,
+        };
+        let is_valid = problem.is_valid() && output == format && !epilogue.residual;
+        is_valid.then_some(Problem::Projected(problem))
     }
 
     fn squeeze_excite(&mut self) -> Option<Problem> {

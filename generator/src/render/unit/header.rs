@@ -145,8 +145,12 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
             unless_zero(
                 u64::from(problem.reads_residual()),
                 format!(
-                    "{}, added; aligned to 16 bytes",
-                    tensor(problem.epilogue_shape(), y.format)
+                    "{}, {}; aligned to 16 bytes",
+                    tensor(problem.residual_shape(), y.format),
+                    match problem {
+                        crate::ir::Problem::Projected(_) => "the input of the projection shortcut",
+                        _ => "added",
+                    }
                 ),
             ),
         ),

@@ -76,7 +76,7 @@ pub(super) fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String 
             (
                 "residual_batch_stride",
                 Arg::ResidualBatchStride,
-                problem.epilogue_shape(),
+                problem.residual_shape(),
             ),
             ("y_batch_stride", Arg::YBatchStride, problem.y()),
         ];

@@ -18,6 +18,7 @@ mod gather;
 mod geometry;
 mod kernel;
 mod prepared;
+mod projected;
 mod stem;
 mod tile_space;
 mod work;
@@ -35,10 +36,10 @@ use crate::scheme::{
 };
 pub use converted::Converted;
 use geometry::NhwcGeometry;
-use kernel::kernel;
+use kernel::{Input, kernel};
 pub use prepared::Prepared;
+pub use projected::Projected;
 pub use stem::Stem;
-use tdc_runtime::Arg;
 use tile_space::{fastest_few, tiles};
 
 /// See the [module](self).
@@ -121,7 +122,7 @@ impl Scheme for WgmmaNhwc {
         let problem = convolution::expect_conv(problem);
         let sizes = NhwcGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, sizes.tile.tn, sizes.tile.chunk_groups);
-        let kernel = kernel(problem, &sizes, &layout, Arg::X, gpu);
+        let kernel = kernel(problem, &sizes, &layout, Input::Given, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }

@@ -3,12 +3,13 @@
 use super::cells::{Cells, Phase};
 use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Format, Layout, Problem};
+use crate::ir::{ConvProblem, Epilogue, Format, Layout, Problem, ProjectedProblem};
 use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::sum::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
-use tdc_runtime::{Arg, WeightLayout};
+use tdc_runtime::{Arg, ConvShape, WeightLayout};
 
 #[derive(Serialize)]
 struct WgmmaNhwcContext {
@@ -58,6 +59,10 @@ struct WgmmaNhwcContext {
     y_plane: u64,
     /// The input is in the workspace.
     reads_workspace: bool,
+    /// The first chunks are of the input, the others of a projection shortcut's.
+    projects: bool,
+    #[serde(flatten)]
+    shortcut: Option<ShortcutContext>,
     /// Products read hi and lo.
     hi_lo: bool,
     /// Output and residual are NHWC.
@@ -99,6 +104,39 @@ struct InputContext {
     swizzle_period: u32,
 }
 
+/// The input of a projection shortcut.
+#[derive(Serialize)]
+struct ShortcutContext {
+    /// Chunks of the other input.
+    own_chunks: u32,
+    shortcut_c: u32,
+    shortcut_h: u32,
+    shortcut_w: u32,
+    shortcut_stride_h: u32,
+    shortcut_stride_w: u32,
+    /// Each cell has one pixel of it.
+    shortcut_is_dense: bool,
+    /// Runs from hi to lo.
+    shortcut_plane: u64,
+}
+
+impl ShortcutContext {
+    fn new(problem: &ProjectedProblem, sizes: &NhwcGeometry) -> Self {
+        let [c, h, w] = problem.shortcut.image;
+        let [stride_h, stride_w] = problem.shortcut.stride;
+        Self {
+            own_chunks: problem.x.c / (sizes.tile.chunk_groups * MMA_K),
+            shortcut_c: c,
+            shortcut_h: h,
+            shortcut_w: w,
+            shortcut_stride_h: stride_h,
+            shortcut_stride_w: stride_w,
+            shortcut_is_dense: [h, w] == [problem.x.h, problem.x.w],
+            shortcut_plane: problem.shortcut_input().len() / u64::from(Format::RUN_CHANNELS),
+        }
+    }
+}
+
 /// A phase of the input.
 #[derive(Serialize)]
 struct PhaseContext {
@@ -121,23 +159,48 @@ impl PhaseContext {
     }
 }
 
-/// The kernel. It reads the input, or, as part of a unit that makes one of another input, the workspace.
+/// Where the kernel's input is.
+#[derive(Clone, Copy)]
+pub(super) enum Input<'a> {
+    /// It is that of the unit.
+    Given,
+    /// In the workspace, where other kernels of the unit prepared it.
+    Prepared(Arg),
+    /// The concatenation of the inputs of a convolution and a projection shortcut.
+    Projected(&'a ProjectedProblem),
+}
+
+/// The kernel for a convolution.
 pub(super) fn kernel(
     problem: &ConvProblem,
     sizes: &NhwcGeometry,
     layout: &WeightLayout,
-    input: Arg,
+    input: Input<'_>,
     gpu: &Gpu,
 ) -> KernelBlueprint {
-    let reads_workspace = input != Arg::X;
-    let context = context(&WgmmaNhwcContext::new(
-        problem,
-        sizes,
-        layout,
-        reads_workspace,
-    ));
-    let mut args = convolution::args(problem, false);
-    args[0] = input;
+    let context = context(&WgmmaNhwcContext::new(problem, sizes, layout, input));
+    let args = match input {
+        Input::Given => convolution::args(problem, false),
+        Input::Prepared(at) => {
+            let mut args = convolution::args(problem, false);
+            args[0] = at;
+            args
+        }
+        // The shortcut's input takes the place of a residual.
+        Input::Projected(_) => {
+            let epilogue = Epilogue {
+                residual: true,
+                ..problem.epilogue
+            };
+            convolution::args(
+                &ConvProblem {
+                    epilogue,
+                    ..*problem
+                },
+                false,
+            )
+        }
+    };
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/wgmma_nhwc.cu",
@@ -187,13 +250,21 @@ impl WgmmaNhwcContext {
         problem: &ConvProblem,
         sizes: &NhwcGeometry,
         layout: &WeightLayout,
-        reads_workspace: bool,
+        input: Input<'_>,
     ) -> Self {
         let shape = &problem.shape;
+        let projected = match input {
+            Input::Projected(projected) => Some(projected),
+            Input::Given | Input::Prepared(_) => None,
+        };
+        let own = projected.map_or(*shape, |projected| ConvShape {
+            c: projected.x.c,
+            ..*shape
+        });
         let tile = sizes.tile;
         let [consumer_registers, loader_registers] = sizes.registers.moved.unwrap_or([0; 2]);
         Self {
-            c: shape.c,
+            c: own.c,
             h: shape.h,
             w: shape.w,
             n: shape.n,
@@ -227,9 +298,11 @@ impl WgmmaNhwcContext {
             warps: sizes.threads() / 32,
             reads_split: problem.input == Format::SPLIT_NHWC,
             writes_split: problem.writes_split_nhwc(),
-            x_plane: shape.input_len() / u64::from(Format::RUN_CHANNELS),
+            x_plane: own.input_len() / u64::from(Format::RUN_CHANNELS),
             y_plane: shape.output_len() / u64::from(Format::RUN_CHANNELS),
-            reads_workspace,
+            reads_workspace: matches!(input, Input::Prepared(_)),
+            projects: projected.is_some(),
+            shortcut: projected.map(|projected| ShortcutContext::new(projected, sizes)),
             hi_lo: sizes.terms == 2,
             writes_nhwc: problem.output.layout == Layout::Nhwc,
             products_of_sum: shape.c * shape.r * shape.s,

@@ -2,7 +2,7 @@
 //! [`wgmma_nhwc`](super) reads it.
 
 use super::geometry::NhwcGeometry;
-use super::kernel::kernel;
+use super::kernel::{Input, kernel};
 use super::tile_space::{fastest_few, tiles_of};
 use super::{WgmmaNhwcTile, supports_split_output};
 use crate::gpu::Gpu;
@@ -121,7 +121,7 @@ impl<P: Preparation> Scheme for Prepared<P> {
         let (conv, prepared, sizes) = self.parts(problem, tile, gpu);
         let tile = &sizes.tile;
         let layout = self.0.layout(conv, tile.tn, tile.chunk_groups);
-        let kernel = kernel(&prepared, &sizes, &layout, WORKSPACE, gpu);
+        let kernel = kernel(&prepared, &sizes, &layout, Input::Prepared(WORKSPACE), gpu);
         let blueprint = convolution::blueprint(conv, 1, kernel, layout);
         let before = self.0.kernels(conv, WORKSPACE).into_iter();
         Blueprint {
