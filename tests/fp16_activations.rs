@@ -28,12 +28,35 @@ ops:
   - {op: max_pool, name: pool, kernel: 3, stride: 2, pad: 1}
   - {op: conv, name: a, n: 48, bias: true, activation: relu}
   - {op: conv, name: b, n: 40, kernel: 1, bn: b_bn}
-  - {op: conv, name: shortcut, inputs: [pool], n: 40, kernel: 1, bias: true}
+  - {op: conv, name: shortcut, inputs: [pool], n: 40, bias: true}
   - {op: add, name: sum, inputs: [b, shortcut], activation: relu}
   - {op: conv, name: c, n: 64, stride: 2, bias: true, activation: silu, output: {name: features}}
   - {op: avg_pool, name: mean, kernel: 2, stride: 1}
   - {op: global_avg_pool, name: all}
   - {op: linear, name: fc, n: 5}
+";
+
+/// Residual blocks with a projection shortcut, before and after the convolution that it is added to; both sums are of one unit. The third
+/// shortcut has another reader, so it is a convolution of its own.
+const BLOCKS: &str = "
+name: blocks
+input: 8x16x9x11
+activations: fp16
+precision: fp16
+ops:
+  - {op: conv, name: first, n: 32, kernel: 1, bias: true, activation: relu}
+  - {op: conv, name: a1, n: 48, bn: a_bn1, stride: 2, activation: relu}
+  - {op: conv, name: a2, n: 64, kernel: 1, bn: a_bn2}
+  - {op: conv, name: a_down, inputs: [first], n: 64, kernel: 1, stride: 2, bn: a_bn3}
+  - {op: add, name: a, inputs: [a2, a_down], activation: relu}
+  - {op: conv, name: b1, n: 32, kernel: 1, activation: relu}
+  - {op: conv, name: b_down, inputs: [a], n: 40, kernel: 1, bias: true}
+  - {op: conv, name: b2, inputs: [b1], n: 40, kernel: 1}
+  - {op: add, name: b, inputs: [b_down, b2]}
+  - {op: conv, name: c1, inputs: [a1], n: 40, kernel: 1, output: {name: features}}
+  - {op: conv, name: c2, inputs: [b1], n: 40, kernel: 1}
+  - {op: add, name: c, inputs: [c1, c2]}
+  - {op: add, name: all, inputs: [b, c]}
 ";
 
 /// Images are flattened before a linear layer, as NCHW; its output has no such order. The last layer has a number of inputs that no
@@ -164,6 +187,25 @@ fn check_linear(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     check_values(&network, &plan, open);
 }
 
+fn check_blocks(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let split = BLOCKS.replace("activations: fp16\nprecision: fp16\n", "");
+    for (text, stored) in [(BLOCKS, "fp16"), (&split, "split")] {
+        let network = network(text, &Overrides::default());
+        let plan = planned(&network);
+        let formats = formats(&plan);
+        let projected: Vec<_> = formats.iter().filter(|name| name.contains('+')).collect();
+        assert_eq!(
+            projected,
+            [
+                &format!("a2+a_down {stored}-{stored}"),
+                &format!("b2+b_down {stored}-{stored}"),
+            ],
+            "{formats:?}"
+        );
+        check_values(&network, &plan, open);
+    }
+}
+
 /// Every value of the network is right, with random weights and inputs.
 fn check_values(
     network: &Network,
@@ -220,6 +262,11 @@ fn values_in_split_tensors_are_right() {
 }
 
 #[test]
+fn projection_shortcuts_are_right() {
+    check_blocks(cpu);
+}
+
+#[test]
 fn values_in_both_formats_are_right() {
     check(cpu);
 }
@@ -230,6 +277,7 @@ fn values_in_both_formats_are_right_on_a_gpu() {
     check(gpu_here);
     check_split(gpu_here);
     check_linear(gpu_here);
+    check_blocks(gpu_here);
 }
 
 #[test]

@@ -268,6 +268,14 @@ fn recipes_that_contradict_themselves_are_refused() {
         &merged(|layer| layer.prologue = Some(batch_norm("bn1", 3)), 2),
         "`m` has a prologue of its own",
     );
+    let added = |r: &mut SlotRecipe| {
+        let (layer, mut other) = (r.clone(), r.clone());
+        other.slot.layout.source[0] = 5;
+        r.weight = Some(WeightSource::Added(vec![layer, other]));
+    };
+    check(&added, "its layers have 6 input channels");
+    check(&added, "`conv1` has shape [5, 3, 1, 1]");
+    check(&added, "bias and folds are theirs");
     let low_rank = |filter: [u32; 2], rank, role| {
         move |r: &mut SlotRecipe| {
             let mut layer = low_rank_layer("t", [2, 3], rank);

@@ -211,6 +211,39 @@ fn merged_layers_follow_each_other() {
     );
 }
 
+/// A row of the weight has a row of each layer; biases are added.
+#[test]
+fn added_layers_are_side_by_side() {
+    let tensors = Tensors::default()
+        .noise("a.weight", &[2, 3, 1, 1])
+        .noise("a.bias", &[2])
+        .noise("b.weight", &[2, 1, 1, 1])
+        .batch_norm("bn", 2)
+        .noise("c.weight", &[2, 2, 1, 1]);
+    let mut a = conv("a", [2, 3, 1, 1]);
+    a.bias = Some("a.bias".to_owned());
+    let mut b = conv("b", [2, 1, 1, 1]);
+    b.fold = vec![batch_norm("bn", 2)];
+    let mut c = conv("c", [2, 2, 1, 1]);
+    c.slot.bias_len = 0;
+    let layers = vec![a, b, c];
+    let mut added = conv("a+b+c", [2, 6, 1, 1]);
+    added.weight = Some(WeightSource::Added(layers.clone()));
+
+    let checkpoint = tensors.checkpoint();
+    let separate = resolve(&layers, &checkpoint).unwrap().values;
+    let resolved = resolve(std::slice::from_ref(&added), &checkpoint).unwrap();
+    assert_eq!(resolved.unused, Vec::<String>::new());
+    let values = &resolved.values[0];
+    let [a, b, c] = [0, 1, 2].map(|layer| &separate[layer].weight);
+    let rows = [&a[..3], &b[..1], &c[..2], &a[3..], &b[1..], &c[2..]];
+    assert_eq!(values.weight, rows.concat());
+    let biases = separate[0].bias.iter().zip(&separate[1].bias);
+    let sums = biases.map(|(&a, &b)| (f64::from(a) + f64::from(b)) as f32);
+    assert_eq!(values.bias, sums.collect::<Vec<_>>());
+    assert!(values.bias.iter().all(|&bias| bias != 0.0));
+}
+
 #[test]
 fn slots_without_weights() {
     use tdc_runtime::{WeightLayout, WeightSlot};

@@ -564,6 +564,8 @@ mod tests {
             "conv_b8_c16_n8_h5_w5_k3x3_relu_nhwcsplit",
             "conv_b8_c16_n9_h5_w5_k3x3_bias_tf32_fromnhwcsplit",
             "maxpool_c8_h4_w5_k2x2_s2_o2x2_nhwcsplit",
+            "projected_b32_c64_h5_w7_n256_shortcut_c48_h10_w14_s2_bias_relu_fp16_nhwc16",
+            "projected_c64_h5_w7_n256_shortcut_c48_h5_w13_s1x2_nhwcsplit",
         ] {
             let problem = problem_of_label(label).unwrap_or_else(|| panic!("{label}"));
             assert_eq!(problem_label(&problem), label);
@@ -615,6 +617,13 @@ mod tests {
             "squeezeexcite_c96_h7_w7_n24_gate_residual",
             "squeezeexcite_c96_h7_w7_n0_gate",
             "squeezeexcite_c96_h7_w7_n24_gate_after",
+            "projected_c64_h5_w7_n256",
+            "projected_c64_h5_w7_n256_shortcut_c48_h5_w7_residual",
+            "projected_c64_h5_w7_n256_shortcut_c48_h12_w14_s2",
+            "projected_c64_h5_w7_n256_shortcut_c48_h10_w14_s0",
+            "projected_c64_h5_w7_n256_shortcut_c0_h5_w7",
+            "projected_c64_h268435456_w268435456_n256_shortcut_c48_h268435456_w268435456",
+            "projected_c64_h5_w7_n256_shortcut_c48_h5_w7_fp16_fromnhwc16",
             "lrn5x1x1x0_c1_h1_w1",
             "lrn5x1x1_c1_h1_w1",
             "conv_c64_n32_h56_w56_k3x3_none",
