@@ -34,6 +34,7 @@ templates![
     "kernel/linear.cu",
     "kernel/load_chunk.cu",
     "kernel/lrn.cu",
+    "kernel/normalize.cu",
     "kernel/pad.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",

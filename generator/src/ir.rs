@@ -10,6 +10,7 @@ mod error;
 mod format;
 mod fused_ops;
 mod identifier;
+mod input_encoding;
 mod label;
 mod layer_set;
 mod network;
@@ -29,6 +30,7 @@ pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};
 pub use fused_ops::{Epilogue, Prologue};
 pub(crate) use identifier::reserved_reason;
+pub use input_encoding::InputEncoding;
 pub(crate) use label::{activation_of_label, number_label, number_of_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
@@ -42,9 +44,9 @@ pub use network::{
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
-    GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, PadMode,
-    PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ProjectedProblem, ResizeProblem,
-    Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
+    GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, NormalizeProblem,
+    PadMode, PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ProjectedProblem,
+    ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -20,6 +20,7 @@ mod info;
 mod input_stationary;
 mod linear;
 mod lrn;
+mod normalize;
 mod pad;
 mod per_element;
 mod pointwise;
@@ -86,6 +87,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &resize::Resize,
     &channel_norm::ChannelNorm,
     &lrn::Lrn,
+    &normalize::Normalize,
     &pad::Pad,
     &global_pool::GlobalPool,
     &squeeze_excite::SqueezeExcite,

@@ -28,7 +28,7 @@ pub use device::{Device, DeviceError, run_variant};
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 #[cfg(feature = "gpu")]
 pub use graph_time::Repeats;
-pub use network_check::{NetworkCheck, check_network, network_tolerance};
+pub use network_check::{NetworkCheck, check_network, network_tolerance, random_input};
 pub use problem_data::ProblemData;
 pub use random::Random;
 pub use reference::{NetworkParameters, evaluate_network};

@@ -77,6 +77,7 @@ impl Checkpoint {
                         add(scale, &[*channels], AROUND_ONE);
                         add(shift, &[*channels], SMALL);
                     }
+                    ScaleShiftSource::Constants { .. } => {}
                 }
             }
         }

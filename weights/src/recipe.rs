@@ -93,6 +93,15 @@ pub enum ScaleShiftSource {
         /// Length of each tensor.
         channels: u32,
     },
+    /// `scale * x + shift` with numbers that are in no checkpoint.
+    Constants {
+        /// Name in messages.
+        name: String,
+        /// Of each channel.
+        scale: Vec<f64>,
+        /// As long as `scale`.
+        shift: Vec<f64>,
+    },
 }
 
 impl FactorizedLayer {
@@ -123,13 +132,14 @@ impl ScaleShiftSource {
     pub fn channels(&self) -> u32 {
         match self {
             Self::BatchNorm { channels, .. } | Self::Tensors { channels, .. } => *channels,
+            Self::Constants { scale, .. } => scale.len() as u32,
         }
     }
 
     /// Its name in messages.
     fn label(&self) -> &str {
         match self {
-            Self::BatchNorm { name, .. } => name,
+            Self::BatchNorm { name, .. } | Self::Constants { name, .. } => name,
             Self::Tensors { scale, .. } => scale,
         }
     }

@@ -474,6 +474,10 @@ impl<'a> Resolver<'a> {
                 eps,
                 channels,
             } => self.batch_norm(name, *eps, *channels, slot),
+            ScaleShiftSource::Constants { scale, shift, .. } => Some(ScaleShift {
+                scale: scale.clone(),
+                shift: shift.clone(),
+            }),
         }
     }
 

@@ -7,6 +7,7 @@
 mod activation;
 mod edit;
 pub(super) mod fields;
+mod inputs;
 pub(super) mod layers;
 mod model_options;
 pub(super) mod node;
@@ -18,18 +19,14 @@ mod write;
 
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
-use crate::ir::{
-    Batches, DType, INPUT_NAME, LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape,
-    TilePolicy,
-};
+use crate::ir::{Batches, DType, LayerSet, Network, NetworkBuilder, SpecLocation, TilePolicy};
 pub use edit::with_ranks;
-use fields::{Fields, integer, integers, list};
+use fields::{Fields, integer, list};
 pub use model_options::ModelOptions;
 use node::{Node, Value};
 use ops::RawOp;
 pub use places::Places;
 use report::Report;
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
@@ -179,7 +176,7 @@ fn network(
         batches: batches(fields, report),
         ..Overrides::default()
     });
-    let inputs = inputs(fields, overrides, report);
+    let inputs = inputs::inputs(fields, overrides, report);
     let node = fields.get(Key::Ops)?;
     let items = list(
         Key::Ops,
@@ -200,7 +197,15 @@ fn network(
         .map(|item| ops::read(item, fields, overrides, report))
         .collect();
     // The ops can be checked without a name.
-    let mut builder = NetworkBuilder::with_inputs(name.unwrap_or("network"), &inputs?);
+    let inputs = inputs?;
+    let shapes: Vec<_> = inputs
+        .iter()
+        .map(|(name, shape, _)| (name.clone(), *shape))
+        .collect();
+    let mut builder = NetworkBuilder::with_inputs(name.unwrap_or("network"), &shapes);
+    for (index, (_, _, encoding)) in inputs.into_iter().enumerate() {
+        builder.encode_input(index, encoding);
+    }
     for op in &raw {
         let (name, request) = match op {
             Some(op) => (op.name, op.request.as_ref()),
@@ -275,107 +280,6 @@ fn batches(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Batches> {
             None
         }
     }
-}
-
-/// The inputs: the shape of the only one, or a mapping of names to shapes, unless the caller overrides them.
-fn inputs(
-    fields: &Fields<'_>,
-    overrides: &Overrides,
-    report: &mut Report<'_>,
-) -> Option<Vec<(String, TensorShape)>> {
-    let before = report.count();
-    let node = fields.get(Key::Input);
-    let written: Vec<(String, Option<TensorShape>)> = match node.map(|node| &node.value) {
-        None => vec![(INPUT_NAME.to_owned(), None)],
-        Some(Value::Map(entries)) => entries
-            .iter()
-            .filter_map(|(name, node)| named_input(name, node, report))
-            .collect(),
-        Some(_) => vec![(
-            INPUT_NAME.to_owned(),
-            node.and_then(|node| shape(node, report)),
-        )],
-    };
-    let at = node.map_or(fields.at, |node| node.at);
-    let names: Vec<&str> = written.iter().map(|(name, _)| &name[..]).collect();
-    if report.count() > before {
-        return None;
-    }
-    if names.is_empty() {
-        report.error(at, "the network has no input; write `input: 1x3x224x224`");
-        return None;
-    }
-    if let Err(message) = overrides.check_inputs(&names) {
-        report.error(at, message);
-        return None;
-    }
-    let inputs = written.iter().map(|(name, shape)| {
-        let shape = overrides.input(name, *shape)?;
-        Some((name.clone(), shape))
-    });
-    let inputs: Option<Vec<_>> = inputs.collect();
-    if inputs.is_none() {
-        fields.require(Key::Input, "write it as 1x3x224x224", report);
-    }
-    inputs
-}
-
-/// The shapes of inputs in options: of the only input, or by name.
-fn given_inputs(
-    fields: &Fields<'_>,
-    report: &mut Report<'_>,
-) -> (Option<TensorShape>, BTreeMap<String, TensorShape>) {
-    match fields.get(Key::Input) {
-        None => (None, BTreeMap::new()),
-        Some(node) => match &node.value {
-            Value::Map(entries) => {
-                let inputs = entries.iter();
-                let inputs = inputs.filter_map(|(name, node)| named_input(name, node, report));
-                let inputs = inputs.filter_map(|(name, shape)| Some((name, shape?)));
-                (None, inputs.collect())
-            }
-            _ => (shape(node, report), BTreeMap::new()),
-        },
-    }
-}
-
-/// An entry of a mapping of inputs.
-fn named_input(
-    name: &Node,
-    node: &Node,
-    report: &mut Report<'_>,
-) -> Option<(String, Option<TensorShape>)> {
-    match &name.value {
-        Value::String(word) => Some((word.clone(), shape(node, report))),
-        _ => {
-            let message = format!(
-                "the name of an input must be text, not {}; put it in quotes",
-                report.quote(name)
-            );
-            report.error(name.at, message);
-            None
-        }
-    }
-}
-
-fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
-    let message = match &node.value {
-        Value::List(_) => {
-            let [batch, c, h, w] =
-                integers(Key::Input, node, "[batch, channels, height, width]", report)?;
-            return Some(TensorShape::new(batch, c, h, w));
-        }
-        Value::String(text) => match text.parse() {
-            Ok(shape) => return Some(shape),
-            Err(error) => format!("{error}"),
-        },
-        _ => format!(
-            "`input` must be a shape, not {}; write it as 1x3x224x224",
-            report.quote(node)
-        ),
-    };
-    report.error(node.at, message);
-    None
 }
 
 #[cfg(test)]

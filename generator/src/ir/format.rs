@@ -15,6 +15,8 @@ pub enum DType {
     /// Two fp16 numbers, hi and lo, whose sum times a power of two is the value. All elements of a tensor share the power of two, which
     /// is in its [header](Format::SPLIT_HEADER_BYTES). Only inside of networks: configs cannot name it.
     Split,
+    /// Whole numbers from 0 to 255. Only of a network's input.
+    Uint8,
 }
 
 impl DType {
@@ -26,6 +28,7 @@ impl DType {
         match self {
             Self::Fp32 | Self::Split => 4,
             Self::Fp16 => 2,
+            Self::Uint8 => 1,
         }
     }
 
@@ -33,7 +36,7 @@ impl DType {
     /// element; 0 for fp32, to which every kernel rounds.
     pub const fn rounding_error(self) -> f64 {
         match self {
-            Self::Fp32 => 0.0,
+            Self::Fp32 | Self::Uint8 => 0.0,
             Self::Fp16 => 4.9e-4,
             Self::Split => 2.4e-7,
         }
@@ -45,6 +48,7 @@ impl DType {
             Self::Fp32 => "fp32",
             Self::Fp16 => "fp16",
             Self::Split => "split",
+            Self::Uint8 => "uint8",
         }
     }
 }
@@ -178,7 +182,7 @@ impl Tensor {
     pub const fn bytes(&self) -> u64 {
         let header = match self.format.dtype {
             DType::Split => Format::SPLIT_HEADER_BYTES,
-            DType::Fp32 | DType::Fp16 => 0,
+            DType::Fp32 | DType::Fp16 | DType::Uint8 => 0,
         };
         self.shape.len() * self.format.dtype.bytes() + header
     }

@@ -29,7 +29,13 @@ pub(super) fn formats(input: Format, output: Format) -> &'static str {
         [FP32, DType::Split] => "_tonhwcsplit",
         [FP32, FP32] if input.layout == Layout::Hwcn => "_hwcn",
         [FP32, FP32] => "",
+        [DType::Uint8, _] | [_, DType::Uint8] => unreachable!("only an input is stored in uint8"),
     }
+}
+
+/// `fp32nhwc`, `uint8nchw`: an input in the caller's memory.
+pub(super) fn input_format(format: Format) -> String {
+    format.dtype.as_str().to_owned() + &format.layout.name().to_lowercase()
 }
 
 /// `_s2`, `_s1x2`, or nothing for the default in both directions.

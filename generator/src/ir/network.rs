@@ -7,8 +7,8 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, Batches, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions,
-    ConvTransposeProblem, DType, Epilogue, Format, LinearOptions, Lrn, MAX_ELEMENTS, OpOptions,
-    PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
+    ConvTransposeProblem, DType, Epilogue, Format, InputEncoding, LinearOptions, Lrn, MAX_ELEMENTS,
+    OpOptions, PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
     ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
     SpecError, SpecLocation, TensorShape, TilePolicy,
 };
@@ -58,8 +58,8 @@ pub type ScaleShift = ScaleShiftOptions;
 /// Computation of an op.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum OpKind {
-    /// An input of the network.
-    Input,
+    /// An input of the network, as the caller stores it; its output is normalised fp32.
+    Input(InputEncoding),
     /// Convolution, with its BatchNorm and activation.
     Conv(Box<Conv>),
     /// Transposed convolution, with its activation.
@@ -154,9 +154,30 @@ impl Network {
 
     /// The inputs, at least one, in the order of the driver's interface.
     pub fn inputs(&self) -> &[Op] {
-        let is_input = |op: &Op| op.kind == OpKind::Input;
+        let is_input = |op: &Op| matches!(op.kind, OpKind::Input(_));
         let count = self.ops.iter().take_while(|op| is_input(op)).count();
         &self.ops[..count]
+    }
+
+    /// Sets how the caller stores an input.
+    ///
+    /// # Errors
+    /// What is wrong with the encoding, which is not set then.
+    pub(crate) fn encode_input(
+        &mut self,
+        index: usize,
+        encoding: InputEncoding,
+    ) -> Result<(), Vec<String>> {
+        let op = &mut self.ops[index];
+        let errors = encoding.errors(&op.name, op.y);
+        if errors.is_empty() {
+            op.kind = OpKind::Input(encoding);
+            return Ok(());
+        }
+        let errors = errors.into_iter();
+        Err(errors
+            .map(|(message, help)| format!("{message}; {help}"))
+            .collect())
     }
 
     /// The shapes of the inputs, separated by commas.
@@ -247,7 +268,7 @@ impl NetworkBuilder {
         let input = |(name, shape): &(String, TensorShape)| Op {
             name: name.clone(),
             inputs: Vec::new(),
-            kind: OpKind::Input,
+            kind: OpKind::Input(InputEncoding::PLAIN),
             y: *shape,
         };
         let mut builder = Self {
@@ -264,6 +285,16 @@ impl NetworkBuilder {
         builder.check_name(name);
         builder.check_inputs();
         builder
+    }
+
+    /// Says how the caller stores the input with this index.
+    pub fn encode_input(&mut self, index: usize, encoding: InputEncoding) {
+        let op = &mut self.ops[index];
+        let errors = encoding.errors(&op.name, op.y);
+        op.kind = OpKind::Input(encoding);
+        for (message, help) in errors {
+            self.error(SpecLocation::TopLevel("input"), message, help);
+        }
     }
 
     /// Checks the name of the network.

@@ -12,6 +12,7 @@ mod elementwise;
 mod global_pool;
 mod linear;
 mod lrn;
+mod normalize;
 mod pad;
 mod pool;
 mod projected;
@@ -42,6 +43,7 @@ pub use linear::linear_reference;
 #[cfg(feature = "check")]
 pub use lrn::lrn_reference;
 pub use lrn::{Lrn, LrnProblem};
+pub use normalize::NormalizeProblem;
 #[cfg(feature = "check")]
 pub use pad::pad_reference;
 pub use pad::{PadMode, PadProblem};
@@ -198,6 +200,8 @@ pub enum Problem {
     Linear(LinearProblem),
     /// Local response normalisation.
     Lrn(LrnProblem),
+    /// Normalisation of an input.
+    Normalize(NormalizeProblem),
     /// Padding of images.
     Pad(PadProblem),
     /// Pooling over windows.
@@ -228,6 +232,7 @@ impl Problem {
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,
             Self::Lrn(kind) => kind,
+            Self::Normalize(kind) => kind,
             Self::Pad(kind) => kind,
             Self::Pool(kind) => kind,
             Self::Projected(kind) => kind,
@@ -250,6 +255,7 @@ impl Problem {
             Self::Cp(cp) => &mut cp.conv.shape.batch,
             Self::Linear(linear) => &mut linear.batch,
             Self::Lrn(lrn) => &mut lrn.x.batch,
+            Self::Normalize(normalize) => &mut normalize.x.batch,
             Self::Pad(pad) => &mut pad.x.batch,
             Self::Pool(pool) => &mut pool.x.batch,
             Self::Projected(projected) => &mut projected.x.batch,

@@ -14,7 +14,8 @@ use super::views::{ConcatCopy, Views};
 use crate::ir::{
     Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, ConvTranspose,
     ConvTransposeProblem, Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem,
-    LayerSpec, Linear, LinearProblem, LrnProblem, Network, OpId, OpKind, Problem, Prologue,
+    InputEncoding, LayerSpec, Linear, LinearProblem, LrnProblem, Network, NormalizeProblem, OpId,
+    OpKind, Problem, Prologue,
 };
 use std::collections::HashMap;
 
@@ -121,7 +122,8 @@ impl Folder<'_> {
         let network = self.network;
         let op = network.op(id);
         match &op.kind {
-            OpKind::Input => {}
+            OpKind::Input(encoding) if encoding.is_plain() => {}
+            OpKind::Input(encoding) => self.normalize(id, encoding),
             OpKind::Conv(conv) => self.conv(id, conv),
             OpKind::ConvTranspose(layer) => self.conv_transpose(id, layer),
             OpKind::Linear(linear) => self.linear(id, linear),
@@ -196,6 +198,30 @@ impl Folder<'_> {
                 );
             }
         }
+    }
+
+    /// The caller's tensor becomes a value of its own, and the op's output the normalised one.
+    fn normalize(&mut self, id: OpId, encoding: &InputEncoding) {
+        let op = self.network.op(id);
+        let from = encoding.format();
+        let given = self
+            .graph
+            .add_value(format!("{}.given", op.name), op.y, None);
+        self.graph.values[given.0].format = from;
+        self.graph.inputs[id.0] = given;
+        self.graph.tasks.push(Task {
+            name: format!("{}.normalize", op.name),
+            problem: Problem::Normalize(NormalizeProblem { x: op.y, from }),
+            x: given,
+            residual: None,
+            y: ValueId(id.0),
+            parameters: Parameters {
+                scale_shift: Some(id),
+                ..Parameters::default()
+            },
+            scheme: None,
+            tile: None,
+        });
     }
 
     fn conv(&mut self, id: OpId, conv: &Conv) {

@@ -9,7 +9,7 @@ use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem, planned_unit};
 use crate::gpu::Gpu;
-use crate::ir::{FusedTucker, Network, Problem, TensorShape};
+use crate::ir::{Format, FusedTucker, Network, OpKind, Problem, TensorShape};
 use crate::scheme::scheme;
 use std::collections::{HashMap, VecDeque};
 use tdc_runtime::{FactorRole, Variant, WeightFile, WeightSlot};
@@ -70,6 +70,8 @@ pub struct PlannedTensor {
     pub name: String,
     /// Its shape.
     pub shape: TensorShape,
+    /// Its format in the caller's memory.
+    pub format: Format,
 }
 
 /// A network, planned for one GPU.
@@ -160,7 +162,10 @@ impl NetworkPlan {
 }
 
 fn shapes(tensors: &[PlannedTensor]) -> String {
-    let shapes = tensors.iter().map(|tensor| tensor.shape.to_string());
+    let shapes = tensors.iter().map(|tensor| match tensor.format {
+        plain if plain == Format::default() => tensor.shape.to_string(),
+        other => format!("{} ({})", tensor.shape, other.name()),
+    });
     shapes.collect::<Vec<_>>().join(", ")
 }
 
@@ -253,6 +258,10 @@ fn inputs(network: &Network) -> Vec<PlannedTensor> {
         .map(|input| PlannedTensor {
             name: input.name.clone(),
             shape: input.y,
+            format: match &input.kind {
+                OpKind::Input(encoding) => encoding.format(),
+                _ => Format::default(),
+            },
         })
         .collect()
 }
@@ -263,6 +272,7 @@ fn outputs(network: &Network) -> Vec<PlannedTensor> {
         .map(|output| PlannedTensor {
             name: output.name.clone(),
             shape: network.op(output.op).y,
+            format: Format::default(),
         })
         .collect()
 }

@@ -186,6 +186,14 @@ pub fn scale_shift_source(network: &Network, id: OpId) -> Option<ScaleShiftSourc
         channels,
     };
     match &op.kind {
+        OpKind::Input(encoding) => {
+            let (scale, shift) = encoding.scale_shift(channels);
+            Some(ScaleShiftSource::Constants {
+                name: op.name.clone(),
+                scale,
+                shift,
+            })
+        }
         OpKind::Conv(conv) => conv.options.bn.as_ref().map(batch_norm),
         OpKind::ScaleShift(options) => Some(match &options.bn {
             Some(bn) => batch_norm(bn),

@@ -73,7 +73,7 @@ impl<'a> Views<'a> {
         !is_view
             && !self.network.is_output(id)
             && !self.must_be_contiguous(id)
-            && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
+            && !matches!(op.kind, OpKind::Input(_) | OpKind::Flatten)
     }
 
     /// Whether the images of a value must follow each other, which those of a view of some channels do not: a flattened view of several
@@ -103,7 +103,7 @@ impl<'a> Views<'a> {
         let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
         is_output
             && (has_other_readers
-                || self.network.op(source).kind == OpKind::Input
+                || matches!(self.network.op(source).kind, OpKind::Input(_))
                 || source != flattened
                 || is_slice)
     }

@@ -113,6 +113,7 @@ fn tensor_parameter(qualifier: &str, dtype: DType, name: &str, pdl: bool) -> Str
 pub(super) fn pointee(dtype: DType) -> &'static str {
     match dtype {
         DType::Fp32 => "float",
+        DType::Uint8 => "unsigned char",
         // Eight values, as they are loaded and stored.
         DType::Fp16 | DType::Split => "uint4",
     }

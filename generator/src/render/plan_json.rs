@@ -3,7 +3,7 @@
 use super::engine::RenderError;
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
-use crate::ir::{Precision, TensorShape, Tolerance};
+use crate::ir::{Format, Precision, TensorShape, Tolerance};
 use crate::plan::{
     ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, MergedOutput, NetworkPlan,
     PlannedTensor, PlannedUnit, plans_by_gpu,
@@ -17,10 +17,10 @@ use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
 struct NetworkJson<'a> {
     generator: &'static str,
     name: &'a str,
-    /// The shape of the only input.
+    /// The shape of the only input, if it is fp32 NCHW.
     #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<TensorShape>,
-    /// Several inputs, in the order of the driver's table.
+    /// Other inputs, in the order of the driver's table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<TensorJson<'a>>,
     /// The shape of the only output.
@@ -37,6 +37,9 @@ struct NetworkJson<'a> {
 struct TensorJson<'a> {
     name: &'a str,
     shape: TensorShape,
+    /// The format in the caller's memory, unless it is fp32 NCHW.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -199,12 +202,15 @@ pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
 
 /// The shape of a single tensor, or names and shapes of several.
 fn one_or_several(tensors: &[PlannedTensor]) -> (Option<TensorShape>, Vec<TensorJson<'_>>) {
-    if let [only] = tensors {
+    if let [only] = tensors
+        && only.format == Format::default()
+    {
         return (Some(only.shape), Vec::new());
     }
     let tensors = tensors.iter().map(|tensor| TensorJson {
         name: &tensor.name,
         shape: tensor.shape,
+        format: Some(tensor.format.name()).filter(|_| tensor.format != Format::default()),
     });
     (None, tensors.collect())
 }

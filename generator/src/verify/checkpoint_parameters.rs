@@ -48,6 +48,7 @@ impl CheckpointParameters {
             }
             let map = match scale_shift_source(network, id) {
                 None => continue,
+                Some(ScaleShiftSource::Constants { scale, shift, .. }) => Some((scale, shift)),
                 Some(ScaleShiftSource::Tensors { scale, shift, .. }) => {
                     read(&scale)?.zip(read(&shift)?)
                 }

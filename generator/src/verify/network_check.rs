@@ -2,10 +2,10 @@
 
 use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
 use super::reference::{self, NetworkParameters};
-use super::stored_tensor::{values_of_words, word_count};
-use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, run_variant};
+use super::stored_tensor::{rounded_to, stored_words, values_of_words, word_count};
+use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, Random, run_variant};
 use crate::ir::{Layout, Network, Precision, Tensor};
-use crate::plan::{Location, Memory, NetworkPlan};
+use crate::plan::{Location, Memory, NetworkPlan, PlannedTensor};
 use std::collections::HashMap;
 
 /// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
@@ -49,6 +49,11 @@ impl NetworkCheck {
     }
 }
 
+/// Random values of an input, NCHW: in [-1, 1), or whole numbers from 0 to 255.
+pub fn random_input(input: &PlannedTensor, random: &mut Random) -> Vec<f32> {
+    rounded_to(input.format, random.values(input.shape.len() as usize))
+}
+
 /// Runs a planned network on given inputs and compares every value with the reference as soon as it is written.
 ///
 /// `packed` is the payload of the weight file, in floats.
@@ -87,9 +92,10 @@ fn check_network_layers(
         .collect();
 
     let mut input_buffers = Vec::new();
-    for input in inputs {
-        let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
-        x.write(device, 0, input)?;
+    for (planned, input) in plan.inputs.iter().zip(inputs) {
+        let words = stored_words(Tensor::new(planned.shape, planned.format), input);
+        let mut x = GuardedBuffer::new(device, words.len(), INPUT_POISON)?;
+        x.write(device, 0, &words)?;
         input_buffers.push(x);
     }
     let mut outputs = Vec::new();

@@ -35,7 +35,10 @@ pub fn evaluate_network(
         let mut activation = Activation::None;
         match &op.kind {
             // The inputs are the first ops.
-            OpKind::Input => y = inputs[index].clone(),
+            OpKind::Input(encoding) => {
+                let (scale, shift) = encoding.scale_shift(op.y.c);
+                y = scale_shift(op.y, &inputs[index], &scale, &shift);
+            }
             OpKind::Conv(layer) => {
                 y = conv_reference(&layer.shape, operand(0), &parameters.weight(id));
                 if layer.options.bias {

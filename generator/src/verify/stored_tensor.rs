@@ -22,6 +22,7 @@ pub(super) fn stored_words(Tensor { shape, format }: Tensor, values: &[f32]) -> 
         DType::Fp32 => ordered,
         DType::Fp16 => ordered.chunks(2).map(fp16_word).collect(),
         DType::Split => split_words(&ordered),
+        DType::Uint8 => ordered.chunks(4).map(byte_word).collect(),
     }
 }
 
@@ -31,6 +32,7 @@ pub(super) fn values_of_words(Tensor { shape, format }: Tensor, words: Vec<f32>)
         DType::Fp32 => words,
         DType::Fp16 => words.iter().flat_map(|&word| fp16_values(word)).collect(),
         DType::Split => split_values(&words),
+        DType::Uint8 => words.iter().flat_map(|&word| byte_values(word)).collect(),
     };
     let pixels = shape.pixels() as usize;
     let mut values = Vec::with_capacity(ordered.len());
@@ -55,6 +57,13 @@ pub(super) fn rounded_to(format: Format, values: Vec<f32>) -> Vec<f32> {
                 (fp16_value(hi) + fp16_value(lo)) * scale
             });
             rounded.collect()
+        }
+        // The range of the random numbers of checks, from -1 to 1, becomes that of bytes.
+        DType::Uint8 => {
+            let bytes = values.into_iter();
+            bytes
+                .map(|value| (127.5 * value + 127.5).round().clamp(0.0, 255.0))
+                .collect()
         }
     }
 }
@@ -133,6 +142,16 @@ fn fp16_word(pair: &[f32]) -> f32 {
             .map_or(0, |&value| u32::from(fp16_bits(value)))
     };
     f32::from_bits(bits(0) | bits(1) << 16)
+}
+
+/// Up to four whole numbers from 0 to 255.
+fn byte_word(values: &[f32]) -> f32 {
+    let byte = |index: usize| values.get(index).map_or(0, |&value| value as u8);
+    f32::from_bits(u32::from_le_bytes([0, 1, 2, 3].map(byte)))
+}
+
+fn byte_values(word: f32) -> [f32; 4] {
+    word.to_bits().to_le_bytes().map(f32::from)
 }
 
 fn fp16_values(word: f32) -> [f32; 2] {

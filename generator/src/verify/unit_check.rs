@@ -6,7 +6,7 @@ use super::stored_tensor::{stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, ProblemData, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{Layout, Problem, Tensor};
+use crate::ir::{DType, Layout, Problem, Tensor};
 use crate::plan::PlannedUnit;
 
 /// The result of checking one unit.
@@ -226,7 +226,9 @@ fn run_and_compare(
 /// The parts of a tensor that are dense in memory, and the words of each: images in NCHW, else the whole tensor.
 fn dense_parts(tensor: Tensor) -> (usize, usize) {
     match (tensor.format.layout, tensor.shape.batch) {
-        (Layout::Nchw, images) => (images as usize, word_count(tensor) / images as usize),
+        (Layout::Nchw, images) if tensor.format.dtype != DType::Uint8 => {
+            (images as usize, word_count(tensor) / images as usize)
+        }
         _ => (1, word_count(tensor)),
     }
 }

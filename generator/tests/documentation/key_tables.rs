@@ -61,6 +61,7 @@ fn table(name: &str) -> Vec<Vec<String>> {
         "convolution" => keys(|row| conv(row) && !is_of_every_op(row)),
         "nested" => {
             let nested = [
+                Mapping::Input,
                 Mapping::Output,
                 Mapping::BatchNorm,
                 Mapping::Pad,

@@ -15,7 +15,7 @@ use tdc_generator::plan::{
 };
 use tdc_generator::verify::{
     CheckpointParameters, CpuDevice, Device, GpuDevice, ProblemData, Random, check_network,
-    check_unit_on,
+    check_unit_on, random_input,
 };
 use tdc_generator::wording::counted;
 use tdc_runtime::WeightFile;
@@ -185,7 +185,7 @@ fn check_whole(
     let mut random = Random::new(args.seed);
     let inputs = plan.inputs.iter();
     let inputs: Vec<_> = inputs
-        .map(|input| random.values(input.shape.len() as usize))
+        .map(|input| random_input(input, &mut random))
         .collect();
     let check = check_network(device, network, plan, &parameters, &payload, &inputs)
         .map_err(Failure::machine)?;

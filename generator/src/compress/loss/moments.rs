@@ -86,7 +86,7 @@ fn channels_of(network: &Network, id: OpId, tensors: &Tensors, known: &[Channels
     let op = network.op(id);
     let input = |index: usize| &known[op.inputs[index].0];
     match &op.kind {
-        OpKind::Input => constant(op.y.c, 0.0, 1.0),
+        OpKind::Input(_) => constant(op.y.c, 0.0, 1.0),
         OpKind::Conv(conv) => conv_channels(&op.name, conv, tensors, input(0)),
         OpKind::ConvTranspose(layer) => conv_transpose_channels(&op.name, layer, tensors, input(0)),
         OpKind::Linear(linear) => linear_channels(&op.name, linear, tensors, input(0)),

@@ -1,7 +1,7 @@
 //! The names of all keys, and the table that says what they are.
 
 use super::Mapping::{
-    BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Layer, LayerOptions, LayerSet,
+    BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Input, Layer, LayerOptions, LayerSet,
     ModelOptions, Network, Op, Output, Pad, Prologue,
 };
 use super::{CallOp, Mapping, NetworkOp, Row, enum_with_rows};
@@ -24,6 +24,7 @@ enum_with_rows! {
         CpRank = "cp_rank",
         Defaults = "defaults",
         Dilation = "dilation",
+        Dtype = "dtype",
         Eps = "eps",
         Factors = "factors",
         Gpu = "gpu",
@@ -36,6 +37,7 @@ enum_with_rows! {
         Layers = "layers",
         Layout = "layout",
         Left = "left",
+        Mean = "mean",
         Mode = "mode",
         N = "n",
         Name = "name",
@@ -54,8 +56,10 @@ enum_with_rows! {
         Rounding = "rounding",
         Scale = "scale",
         Scheme = "scheme",
+        Shape = "shape",
         Size = "size",
         Start = "start",
+        Std = "std",
         Stride = "stride",
         Table = "table",
         Tile = "tile",
@@ -205,9 +209,9 @@ pub static ROWS: &[Row] = &[
     Row::new(
         Key::Input,
         of!(Network | ModelOptions),
-        "`BxCxHxW` or `[B, C, H, W]`; of several inputs `{left: BxCxHxW, right: BxCxHxW}`",
+        "`BxCxHxW` or `[B, C, H, W]`, or a mapping such as `{shape: BxCxHxW, dtype: uint8}`; of several inputs `{left: BxCxHxW, right: BxCxHxW}`",
         "required",
-        "shape of the input, or names and shapes of several inputs; all other sizes are inferred",
+        "shape of the input and [how it is stored](configs.md#inputs), or names and shapes of several inputs; all other sizes are inferred",
     )
     .overridden_by(
         "input",
@@ -783,6 +787,41 @@ pub static ROWS: &[Row] = &[
         "the pixel that is nearest; only with `mode: nearest`",
     ),
     // Values that are mappings.
+    Row::new(
+        Key::Shape,
+        of!(Input),
+        "`BxCxHxW` or `[B, C, H, W]`",
+        "required; of a model file, its own",
+        "batch, channels, height and width, in any layout",
+    ),
+    Row::new(
+        Key::Dtype,
+        of!(Input),
+        "`fp32` or `uint8`",
+        "`fp32`",
+        "element type; a uint8 element `v` stands for `v / 255`",
+    ),
+    Row::new(
+        Key::Layout,
+        of!(Input),
+        "`nchw` or `nhwc`",
+        "`nchw`",
+        "order of the elements in memory",
+    ),
+    Row::new(
+        Key::Mean,
+        of!(Input),
+        "list of numbers, one for each channel",
+        "zeros",
+        "subtracted from the channels",
+    ),
+    Row::new(
+        Key::Std,
+        of!(Input),
+        "list of positive numbers, one for each channel",
+        "ones",
+        "divisors of the channels, after the mean is subtracted",
+    ),
     Row::new(
         Key::Name,
         of!(Output),

@@ -25,6 +25,8 @@ pub enum Mapping {
     ModelOptions,
     /// The options of a convolution or linear layer of a model file.
     LayerOptions(NetworkOp),
+    /// The value of `input`, if it is not only a shape.
+    Input,
     /// The value of `output`.
     Output,
     /// The value of `pad`.
@@ -50,6 +52,7 @@ impl Mapping {
             Self::ModelOptions => "the options of a model",
             Self::LayerOptions(NetworkOp::Linear) => "the options of a linear layer",
             Self::LayerOptions(_) => "the options of a convolution",
+            Self::Input => "input",
             Self::Output => "output",
             Self::Pad => "pad",
             Self::BatchNorm => "bn",

@@ -82,6 +82,10 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
             };
             format!("{{layers: {{{layer}: {}}}}}", with_wrong(&[], key))
         }
+        Mapping::Input => format!(
+            "{{name: net, input: {}, ops: [{{op: conv, name: a, n: 8}}]}}",
+            with_wrong(&[("shape", "1x8x9x9")], key)
+        ),
         Mapping::Output => of_conv("output", with_wrong(&[("name", "b")], key)),
         Mapping::Pad => of_conv("pad", with_wrong(&[], key)),
         Mapping::BatchNorm => of_conv("bn", with_wrong(&[("name", "b")], key)),
@@ -121,6 +125,7 @@ fn mappings() -> Vec<Mapping> {
         Mapping::ModelOptions,
         Mapping::LayerOptions(NetworkOp::Conv),
         Mapping::LayerOptions(NetworkOp::Linear),
+        Mapping::Input,
         Mapping::Output,
         Mapping::Pad,
         Mapping::BatchNorm,

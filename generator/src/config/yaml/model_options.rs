@@ -11,12 +11,13 @@
 //! computed, by the names that `tdc-gen plan` and `tdc-gen import` print.
 
 use super::fields::Fields;
+use super::inputs::{self, WrittenInput};
 use super::node::{self, Node, Value};
 use super::ops;
 use super::places::Places;
 use super::report::Report;
 use super::write::op_row;
-use super::{batches, given_inputs, read_text, targets};
+use super::{batches, read_text, targets};
 use crate::config::schema::{Key, Mapping, NetworkOp};
 use crate::config::{ConfigError, ConfigErrors, Overrides, Position};
 use crate::ir::{
@@ -35,6 +36,8 @@ pub struct ModelOptions {
     root: Node,
     /// What the file says of the network as a whole.
     whole: Overrides,
+    /// What it says of the inputs.
+    inputs: Vec<WrittenInput>,
 }
 
 impl ModelOptions {
@@ -69,12 +72,13 @@ impl ModelOptions {
         let mut report = Report::new(text);
         let root = node::read(text, &mut report);
         let options = root.and_then(|root| {
-            let whole = whole(&root, &mut report)?;
+            let (whole, inputs) = whole(&root, &mut report)?;
             Some(Self {
                 file: file.to_owned(),
                 text: text.to_owned(),
                 root,
                 whole,
+                inputs,
             })
         });
         report.finish(file, options)
@@ -97,6 +101,7 @@ impl ModelOptions {
         caller: &Overrides,
     ) -> Result<(Network, Places), ConfigErrors> {
         let mut report = Report::new(&self.text);
+        self.encode_inputs(&mut network, &mut report);
         let mut has_ranks = false;
         for (key, node) in self.layers() {
             if let Some((index, name)) = layer(key, &network, &mut report) {
@@ -108,6 +113,36 @@ impl ModelOptions {
         network.name = caller.name(&network.name, has_ranks);
         let places = Places::of_mapping(&self.file, &self.text, &self.root, self.layers());
         report.finish(&self.file, Some((network, places)))
+    }
+
+    /// Sets how the caller stores the inputs.
+    fn encode_inputs(&self, network: &mut Network, report: &mut Report<'_>) {
+        let count = network.inputs().len();
+        for input in self
+            .inputs
+            .iter()
+            .filter(|input| !input.encoding.is_plain())
+        {
+            let inputs = network.inputs();
+            let index = match &input.name {
+                None => (count == 1).then_some(0),
+                Some(name) => inputs.iter().position(|op| op.name == *name),
+            };
+            let Some(index) = index else {
+                let names: Vec<_> = inputs.iter().map(|op| format!("`{}`", op.name)).collect();
+                let names = names.join(", ");
+                let message = format!(
+                    "there is no such input; the model has {names}, write a mapping of their names"
+                );
+                report.error(input.at, message);
+                continue;
+            };
+            if let Err(errors) = network.encode_input(index, input.encoding.clone()) {
+                errors
+                    .into_iter()
+                    .for_each(|error| report.error(input.at, error));
+            }
+        }
     }
 
     /// The entries under `layers`.
@@ -126,14 +161,21 @@ impl ModelOptions {
 }
 
 /// The keys of the network as a whole.
-fn whole(root: &Node, report: &mut Report<'_>) -> Option<Overrides> {
+fn whole(root: &Node, report: &mut Report<'_>) -> Option<(Overrides, Vec<WrittenInput>)> {
     let fields = Fields::of(root, Mapping::ModelOptions.title(), report)?;
     let others = [Mapping::Network, Mapping::LayerOptions(NetworkOp::Conv)];
     fields.check_keys(root, Mapping::ModelOptions, &others, report);
     let gpus = fields
         .get(Key::Gpu)
         .and_then(|_| targets(&fields, &Overrides::default(), report));
-    let (input, inputs) = given_inputs(&fields, report);
+    let written = match fields.get(Key::Input) {
+        Some(node) => inputs::written(node, report),
+        None => Vec::new(),
+    };
+    let only = written.iter().find(|input| input.name.is_none());
+    let named = written.iter();
+    let named = named.filter_map(|input| Some((input.name.clone()?, input.shape?)));
+    let (input, inputs) = (only.and_then(|input| input.shape), named.collect());
     if let Some(node) = fields.get(Key::Layers)
         && !matches!(node.value, Value::Map(_))
     {
@@ -143,7 +185,7 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<Overrides> {
             format!("`layers` must be a mapping of names to options, not {found}; write `conv1: {{ranks: [16, 16]}}`"),
         );
     }
-    Some(Overrides {
+    let overrides = Overrides {
         input,
         inputs,
         batches: batches(&fields, report),
@@ -153,7 +195,8 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<Overrides> {
         activations: fields.choice(Key::Activations, &DType::NAMES, report),
         gpus,
         ..Overrides::default()
-    })
+    };
+    Some((overrides, written))
 }
 
 /// The index and name of the op that a key of `layers` names.

@@ -4,9 +4,9 @@ use crate::config::schema::{Key, NetworkOp, NetworkOpRow};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
-    Coordinates, DType, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind, PadMode, PadProblem,
-    PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem, Rounding, TilePolicy,
-    Tolerance,
+    Coordinates, DType, InputEncoding, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind,
+    PadMode, PadProblem, PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem,
+    Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -60,13 +60,39 @@ pub fn network_text(network: &Network) -> String {
 /// The shape of the only input, or names and shapes of several.
 fn input(network: &Network) -> String {
     match network.inputs() {
-        [only] => only.y.to_string(),
+        [only] => encoded_input(only),
         inputs => {
             let inputs = inputs.iter();
-            let inputs = inputs.map(|op| format!("{}: {}", scalar(&op.name), op.y));
+            let inputs = inputs.map(|op| format!("{}: {}", scalar(&op.name), encoded_input(op)));
             format!("{{{}}}", inputs.collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+/// The shape of an input, in a mapping if the caller stores it otherwise than as fp32 NCHW.
+fn encoded_input(op: &Op) -> String {
+    let OpKind::Input(encoding) = &op.kind else {
+        unreachable!("the first ops are inputs");
+    };
+    if encoding.is_plain() {
+        return op.y.to_string();
+    }
+    let plain = InputEncoding::PLAIN;
+    let mut entries = vec![format!("{}: {}", Key::Shape, op.y)];
+    if encoding.dtype != plain.dtype {
+        entries.push(format!("{}: {}", Key::Dtype, encoding.dtype.as_str()));
+    }
+    if encoding.layout != plain.layout {
+        let layout = name_of(&InputEncoding::LAYOUTS, encoding.layout);
+        entries.push(format!("{}: {layout}", Key::Layout));
+    }
+    for (key, numbers) in [(Key::Mean, &encoding.mean), (Key::Std, &encoding.std)] {
+        if let Some(numbers) = numbers {
+            let numbers: Vec<_> = numbers.iter().map(f32::to_string).collect();
+            entries.push(format!("{key}: [{}]", numbers.join(", ")));
+        }
+    }
+    format!("{{{}}}", entries.join(", "))
 }
 
 /// What all convolutions of a network have.
@@ -182,7 +208,7 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.always(Key::N, op.y.c);
         }
         OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
-        OpKind::Input
+        OpKind::Input(_)
         | OpKind::GlobalPool { .. }
         | OpKind::PRelu
         | OpKind::Concat
@@ -206,7 +232,7 @@ pub(super) fn op_row(op: &Op) -> NetworkOpRow {
 /// The op that a config calls this one.
 fn name(op: &Op) -> NetworkOp {
     match &op.kind {
-        OpKind::Input | OpKind::Conv(_) => NetworkOp::Conv,
+        OpKind::Input(_) | OpKind::Conv(_) => NetworkOp::Conv,
         OpKind::Pool(pool) => match pool.kind {
             PoolKind::Max => NetworkOp::MaxPool,
             PoolKind::Avg { .. } => NetworkOp::AvgPool,

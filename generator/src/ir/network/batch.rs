@@ -18,7 +18,7 @@ impl Network {
                 OpKind::Pad(pad) => pad.x.batch = images,
                 OpKind::Resize(resize) => resize.x.batch = images,
                 // Their shapes are those of their inputs and output.
-                OpKind::Input
+                OpKind::Input(_)
                 | OpKind::ChannelNorm(_)
                 | OpKind::Lrn(_)
                 | OpKind::GlobalPool { .. }

@@ -100,7 +100,7 @@ impl<'a> Module<'a> {
 
     /// Adds an op: its parameters, its statement, and the end of the tensors that nothing reads any more.
     fn add(&mut self, id: OpId, op: &Op) {
-        if op.kind == OpKind::Input {
+        if matches!(op.kind, OpKind::Input(_)) {
             return;
         }
         let value = self.expression(id, op);
@@ -124,7 +124,7 @@ impl<'a> Module<'a> {
         let operand = |index: usize| tensor(op.inputs[index]);
         let x = || operand(0);
         match &op.kind {
-            OpKind::Input => tensor(id),
+            OpKind::Input(_) => tensor(id),
             OpKind::Conv(conv) => self.convolution(id, op, conv),
             OpKind::ConvTranspose(layer) => self.transposed_convolution(id, op, layer),
             OpKind::Linear(layer) => self.linear(id, op, layer),

@@ -23,8 +23,8 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         let is_flattened = graph.values[task.x.0].shape != task.problem.x();
         let problems = match graph.activations {
             DType::Fp16 => in_fp16(task),
-            DType::Fp32 | DType::Split if task.problem.x().batch >= SPLIT_BATCH => in_split(task),
-            DType::Fp32 | DType::Split => Vec::new(),
+            _ if task.problem.x().batch >= SPLIT_BATCH => in_split(task),
+            _ => Vec::new(),
         };
         let problems = problems
             .into_iter()
@@ -43,9 +43,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
 pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Format> {
     match graph.activations {
         DType::Fp16 => (conv.precision == Precision::Fp16).then_some(Format::FP16_NHWC),
-        DType::Fp32 | DType::Split => {
-            (conv.shape.batch >= SPLIT_BATCH).then_some(Format::SPLIT_NHWC)
-        }
+        _ => (conv.shape.batch >= SPLIT_BATCH).then_some(Format::SPLIT_NHWC),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The inputs and outputs of a network in its interface.
 
-use crate::ir::TensorShape;
+use crate::ir::{DType, Layout, Tensor, TensorShape};
 use crate::plan::{NetworkPlan, PlannedTensor, TENSOR_ALIGNMENT};
+use crate::render::kernel::pointee;
 use crate::render::text::{literal, markdown_cell};
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ pub(super) struct InterfaceContext {
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
     single: bool,
+    /// Whether an input is uint8.
+    has_uint8: bool,
     /// Alignment of inputs and outputs, bytes.
     tensor_alignment: u64,
 }
@@ -21,14 +24,14 @@ pub(super) struct InterfaceContext {
 impl InterfaceContext {
     /// `largest` is the plan for the largest batch.
     pub(super) fn new(largest: &NetworkPlan) -> Self {
-        let tensor =
-            |tensor: &PlannedTensor| TensorContext::new(&largest.name, &tensor.name, tensor.shape);
+        let tensor = |tensor: &PlannedTensor| TensorContext::new(&largest.name, tensor);
         let inputs: Vec<_> = largest.inputs.iter().map(tensor).collect();
         let outputs: Vec<_> = largest.outputs.iter().map(tensor).collect();
         Self {
             input_text: largest.input_shapes(),
             output_text: largest.output_shapes(),
             single: inputs.len() == 1 && outputs.len() == 1,
+            has_uint8: inputs.iter().any(|input| input.dtype == "uint8"),
             inputs,
             outputs,
             tensor_alignment: TENSOR_ALIGNMENT,
@@ -45,23 +48,33 @@ struct TensorContext {
     name: String,
     /// A Python name for it.
     identifier: String,
-    /// Batch, channels, height and width, separated by commas.
+    /// The sizes in the order of the layout, separated by commas.
     sizes: String,
     /// The name in a table of a README.
     markdown: String,
     dtype: &'static str,
-    layout: &'static str,
+    /// In lower case.
+    layout: String,
+    /// The type of an element in C++, and in PyTorch.
+    element: &'static str,
+    torch_type: &'static str,
     shape: String,
     bytes: u64,
 }
 
 impl TensorContext {
-    /// An fp32 tensor in NCHW, of the network `network`.
-    fn new(network: &str, name: &str, shape: TensorShape) -> Self {
-        let (dtype, layout, element_bytes) = ("fp32", "nchw", 4);
-        let bytes = element_bytes * shape.len();
+    /// A tensor of the network `network`.
+    fn new(network: &str, tensor: &PlannedTensor) -> Self {
+        let PlannedTensor {
+            name,
+            shape,
+            format,
+        } = tensor;
+        let dtype = format.dtype.as_str();
+        let layout = format.layout.name().to_lowercase();
+        let bytes = Tensor::new(*shape, *format).bytes();
         let row = |dtype: String, layout: String| {
-            let TensorShape { batch, c, h, w } = shape;
+            let TensorShape { batch, c, h, w } = *shape;
             let size = shape.len();
             let name = literal(name);
             format!("{{\"{name}\", {dtype}, {layout}, {batch}, {c}, {h}, {w}, {size}, {bytes}}}")
@@ -71,15 +84,30 @@ impl TensorContext {
             c: row(format!("{network}_{dtype}"), format!("{network}_{layout}")),
             name: literal(name),
             identifier: python_identifier(name),
-            sizes: [shape.batch, shape.c, shape.h, shape.w]
+            sizes: ordered_sizes(*shape, format.layout)
                 .map(|size| size.to_string())
                 .join(", "),
             markdown: markdown_cell(name),
             dtype,
             layout,
+            element: pointee(format.dtype),
+            torch_type: match format.dtype {
+                DType::Uint8 => "uint8",
+                _ => "float32",
+            },
             shape: shape.to_string(),
             bytes,
         }
+    }
+}
+
+/// The sizes of a tensor, slowest axis first.
+fn ordered_sizes(shape: TensorShape, layout: Layout) -> [u32; 4] {
+    let TensorShape { batch, c, h, w } = shape;
+    match layout {
+        Layout::Nchw => [batch, c, h, w],
+        Layout::Nhwc => [batch, h, w, c],
+        Layout::Hwcn => [h, w, c, batch],
     }
 }
 

@@ -1,0 +1,162 @@
+//! The inputs of a network: their names and shapes, and how the caller stores them.
+
+use super::fields::{Fields, integers, list};
+use super::node::{Node, Value};
+use super::report::Report;
+use crate::config::schema::{Key, Mapping};
+use crate::config::{Overrides, Position};
+use crate::ir::{INPUT_NAME, InputEncoding, TensorShape};
+
+/// An input as it is written.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenInput {
+    /// `None` for the only input.
+    pub(super) name: Option<String>,
+    pub(super) shape: Option<TensorShape>,
+    pub(super) encoding: InputEncoding,
+    pub(super) at: Position,
+}
+
+/// The inputs of a network, with the shapes of the caller where it gives any.
+pub(super) fn inputs(
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> Option<Vec<(String, TensorShape, InputEncoding)>> {
+    let before = report.count();
+    let node = fields.get(Key::Input);
+    let written = match node {
+        None => vec![WrittenInput {
+            name: None,
+            shape: None,
+            encoding: InputEncoding::PLAIN,
+            at: fields.at,
+        }],
+        Some(node) => written(node, report),
+    };
+    let at = node.map_or(fields.at, |node| node.at);
+    let name = |input: &WrittenInput| input.name.clone().unwrap_or(INPUT_NAME.to_owned());
+    let names: Vec<String> = written.iter().map(name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if report.count() > before {
+        return None;
+    }
+    if names.is_empty() {
+        report.error(at, "the network has no input; write `input: 1x3x224x224`");
+        return None;
+    }
+    if let Err(message) = overrides.check_inputs(&names) {
+        report.error(at, message);
+        return None;
+    }
+    let inputs = written.iter().zip(&names).map(|(input, &name)| {
+        let shape = overrides.input(name, input.shape)?;
+        Some((name.to_owned(), shape, input.encoding.clone()))
+    });
+    let inputs: Option<Vec<_>> = inputs.collect();
+    if inputs.is_none() {
+        fields.require(Key::Input, "write it as 1x3x224x224", report);
+    }
+    inputs
+}
+
+/// The inputs of a value of `input`: a shape, an encoding, or a mapping of names to these.
+pub(super) fn written(node: &Node, report: &mut Report<'_>) -> Vec<WrittenInput> {
+    match &node.value {
+        Value::Map(entries) if !is_encoding(entries) => entries
+            .iter()
+            .filter_map(|(name, node)| {
+                let Value::String(word) = &name.value else {
+                    let message = format!(
+                        "the name of an input must be text, not {}; put it in quotes",
+                        report.quote(name)
+                    );
+                    report.error(name.at, message);
+                    return None;
+                };
+                input(Some(word), node, report)
+            })
+            .collect(),
+        _ => input(None, node, report).into_iter().collect(),
+    }
+}
+
+/// Whether the entries describe one input. Else they are names and inputs.
+fn is_encoding(entries: &[(Node, Node)]) -> bool {
+    let mut names = entries.iter().map(|(key, _)| match &key.value {
+        Value::String(word) => &word[..],
+        _ => "",
+    });
+    let all_known = names.clone().all(|name| Mapping::Input.has(name));
+    names.any(|name| name == Key::Shape.name()) || all_known && !entries.is_empty()
+}
+
+fn input(name: Option<&String>, node: &Node, report: &mut Report<'_>) -> Option<WrittenInput> {
+    let (shape, encoding) = match &node.value {
+        Value::Map(_) => encoded(node, report)?,
+        _ => (Some(shape(node, report)?), InputEncoding::PLAIN),
+    };
+    Some(WrittenInput {
+        name: name.cloned(),
+        shape,
+        encoding,
+        at: node.at,
+    })
+}
+
+/// The value `{shape: ..., dtype: ..., layout: ..., mean: ..., std: ...}`.
+fn encoded(node: &Node, report: &mut Report<'_>) -> Option<(Option<TensorShape>, InputEncoding)> {
+    let fields = Fields::of(node, Mapping::Input.title(), report)?;
+    fields.check_keys(node, Mapping::Input, &[], report);
+    let plain = InputEncoding::PLAIN;
+    let encoding = InputEncoding {
+        dtype: fields
+            .choice(Key::Dtype, &InputEncoding::DTYPES, report)
+            .unwrap_or(plain.dtype),
+        layout: fields
+            .choice(Key::Layout, &InputEncoding::LAYOUTS, report)
+            .unwrap_or(plain.layout),
+        mean: numbers(Key::Mean, &fields, report),
+        std: numbers(Key::Std, &fields, report),
+    };
+    let shape = fields.get(Key::Shape);
+    Some((shape.and_then(|node| self::shape(node, report)), encoding))
+}
+
+/// A list of numbers.
+fn numbers(key: Key, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<f32>> {
+    let node = fields.get(key)?;
+    let items = list(key, node, "one number for each channel", report)?;
+    let numbers = items.iter().map(|item| match item.value {
+        Value::Float(number) => Some(number as f32),
+        Value::Integer(number) => Some(number as f32),
+        _ => {
+            let found = report.quote(item);
+            report.error(item.at, format!("`{key}` must have numbers, not {found}"));
+            None
+        }
+    });
+    // All are read, so that each mistake is reported.
+    let numbers: Vec<Option<f32>> = numbers.collect();
+    numbers.into_iter().collect()
+}
+
+fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
+    let message = match &node.value {
+        Value::List(_) => {
+            let [batch, c, h, w] =
+                integers(Key::Input, node, "[batch, channels, height, width]", report)?;
+            return Some(TensorShape::new(batch, c, h, w));
+        }
+        Value::String(text) => match text.parse() {
+            Ok(shape) => return Some(shape),
+            Err(error) => format!("{error}"),
+        },
+        _ => format!(
+            "`input` must be a shape, not {}; write it as 1x3x224x224",
+            report.quote(node)
+        ),
+    };
+    report.error(node.at, message);
+    None
+}
