@@ -16,13 +16,13 @@ use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions,
-    ConvTransposeOptions, Coordinates, Interpolation, Layout, LinearOptions, Lrn, Network,
-    NetworkBuilder, OpOptions, PadMode, PadOptions, PaddingOption, PoolOptions, Precision, Problem,
-    Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, TensorShape,
-    TilePolicy, TuckerProblem,
+    ConvTransposeOptions, Coordinates, DType, InputEncoding, Interpolation, Layout, LinearOptions,
+    Lrn, Network, NetworkBuilder, OpKind, OpOptions, PadMode, PadOptions, PaddingOption,
+    PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
+    ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{LayerPlan, NetworkPlan, PlannedUnit, plan_network, recipes};
-use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network};
+use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network, random_input};
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
 
@@ -461,7 +461,24 @@ fn random_network(index: usize) -> Network {
     if paper {
         network.tiles = TilePolicy::Paper;
     }
+    encode_inputs(&mut network, index);
     network
+}
+
+/// Stores some inputs in uint8 or NHWC, with or without mean and deviation.
+fn encode_inputs(network: &mut Network, index: usize) {
+    let count = network.inputs().len();
+    for (at, op) in network.ops[..count].iter_mut().enumerate() {
+        let kind = index + 3 * at;
+        let of_channels = |first: f32| (0..op.y.c).map(|c| first + 0.25 * c as f32).collect();
+        let encoding = InputEncoding {
+            dtype: [DType::Fp32, DType::Fp32, DType::Uint8][kind % 3],
+            layout: [Layout::Nchw, Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 4],
+            mean: (kind % 5 > 2).then(|| of_channels(-0.5)),
+            std: (kind % 7 > 4).then(|| of_channels(0.5)),
+        };
+        op.kind = OpKind::Input(encoding);
+    }
 }
 
 /// Consecutive Tucker layers, with additions, shortcuts and other readers of intermediate values.
@@ -590,7 +607,7 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
     let mut random = Random::new(9);
     let inputs = plan.inputs.iter();
     let inputs: Vec<_> = inputs
-        .map(|input| random.values(input.shape.len() as usize))
+        .map(|input| random_input(input, &mut random))
         .collect();
     let check = check_network(device, network, plan, &parameters, &payload, &inputs)
         .map_err(|error| error.to_string())?;

@@ -11,11 +11,11 @@ use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
-    Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
-    NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, ProjectedProblem,
-    Prologue, Reduce, ReferenceInputs, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
-    TensorShape, Tolerance, TuckerProblem, activate,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
+    Lrn, LrnProblem, NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem,
+    Precision, Problem, ProjectedProblem, Prologue, Reduce, ReferenceInputs, ResizeProblem,
+    Rounding, Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -315,6 +315,52 @@ fn wgmma_stem_units(count: usize) -> Vec<PlannedUnit> {
         conv.output = [Format::SPLIT_NHWC, nhwc, Format::default()][random.below(3) as usize];
         conv.prologue = None;
     })
+}
+
+/// First layers that read bytes, which they normalise, with outputs in every format.
+fn wgmma_stem_byte_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_stem", 20, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 2, 3]);
+        (shape.c, shape.n) = (pick(&[1, 3, 3, 4]), pick(&[8, 24, 72]));
+        (shape.r, shape.s) = (pick(&[1, 3, 7]), pick(&[2, 3, 7]));
+        (shape.stride, shape.dilation) = ([pick(&[1, 2]); 2], [1, 1]);
+        (shape.h, shape.w) = (pick(&[5, 14, 23]), pick(&[7, 17, 31]));
+        conv.precision = Precision::NAMES[pick(&[0, 0, 1, 2, 2]) as usize].1;
+        conv.input = Format {
+            dtype: DType::Uint8,
+            layout: [Layout::Nchw, Layout::Nhwc][pick(&[0, 1, 1]) as usize],
+        };
+        let nhwc = match conv.precision {
+            Precision::Fp16 => Format::FP16_NHWC,
+            _ => Format::SPLIT_NHWC,
+        };
+        conv.output = [Format::SPLIT_NHWC, nhwc, Format::default()][random.below(3) as usize];
+        conv.prologue = Some(Prologue {
+            activation: Activation::None,
+        });
+    })
+}
+
+/// Inputs of networks in each format, of one image and of several, with tails of blocks.
+fn normalize_units() -> Vec<PlannedUnit> {
+    let mut requests = Vec::new();
+    for x in [
+        TensorShape::new(1, 3, 7, 11),
+        TensorShape::new(3, 5, 9, 13),
+        TensorShape::new(2, 1, 16, 16),
+    ] {
+        for dtype in [DType::Fp32, DType::Uint8] {
+            for layout in [Layout::Nchw, Layout::Nhwc] {
+                let from = Format { dtype, layout };
+                let problem = Problem::Normalize(NormalizeProblem { x, from });
+                requests.push((problem, "normalize", None));
+            }
+        }
+    }
+    units(&requests)
 }
 
 /// The ends of residual blocks with projection shortcuts in both formats: with strides, and images that they do not divide.
@@ -1421,6 +1467,7 @@ mod random {
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
         wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
+        wgmma_stem_is_right_with_bytes: wgmma_stem_byte_units, 10 of 120;
         wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
         wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
@@ -1434,6 +1481,11 @@ mod random {
         squeeze_excite_is_right: squeeze_excite_units, 16 of 120;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
+}
+
+#[test]
+fn inputs_are_normalised() {
+    assert_right(&normalize_units(), cpu);
 }
 
 #[test]
@@ -1823,6 +1875,8 @@ fn every_scheme_is_right_on_a_gpu() {
         wgmma_nhwc_units(300),
         wgmma_split_units(300),
         wgmma_stem_units(300),
+        wgmma_stem_byte_units(300),
+        normalize_units(),
         wgmma_projected_units(300),
         wgmma_converted_units(100),
         nhwc_output_units(300),

@@ -774,7 +774,13 @@ mod command_line {
     #[test]
     fn errors_have_exit_codes() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in [("net.yaml", NETWORK), ("set.yaml", SET)] {
+        let bytes = "input: {shape: 1x3x8x8, dtype: uint8}";
+        let bytes = NETWORK.replace("input: 1x3x8x8", bytes);
+        for (name, text) in [
+            ("net.yaml", NETWORK),
+            ("bytes.yaml", &bytes),
+            ("set.yaml", SET),
+        ] {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         for (arguments, code, message) in [
@@ -782,6 +788,11 @@ mod command_line {
                 &["net.yaml", "--network", "--batch", "1,8"][..],
                 3,
                 "error: no usable NVIDIA GPU: ",
+            ),
+            (
+                &["bytes.yaml", "--network"],
+                2,
+                "error: bytes.yaml: the input `input` is not fp32 NCHW as it is",
             ),
             (
                 &["set.yaml", "--network"],

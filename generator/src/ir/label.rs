@@ -17,10 +17,11 @@ pub(super) fn sizes(x: TensorShape) -> String {
 }
 
 /// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
-/// `_tonhwc16` if the other one is fp32 NCHW; for split NHWC likewise `_nhwcsplit`, `_fromnhwcsplit` and `_tonhwcsplit`.
-pub(super) fn formats(input: Format, output: Format) -> &'static str {
+/// `_tonhwc16` if the other one is fp32 NCHW; for split NHWC likewise `_nhwcsplit`, `_fromnhwcsplit` and `_tonhwcsplit`; for an input in
+/// uint8 `_fromuint8nhwc`, and the format of the output.
+pub(super) fn formats(input: Format, output: Format) -> String {
     const FP32: DType = DType::Fp32;
-    match [input.dtype, output.dtype] {
+    let label = match [input.dtype, output.dtype] {
         [DType::Fp16, DType::Fp16] => "_nhwc16",
         [DType::Fp16, _] => "_fromnhwc16",
         [FP32, DType::Fp16] => "_tonhwc16",
@@ -29,8 +30,16 @@ pub(super) fn formats(input: Format, output: Format) -> &'static str {
         [FP32, DType::Split] => "_tonhwcsplit",
         [FP32, FP32] if input.layout == Layout::Hwcn => "_hwcn",
         [FP32, FP32] => "",
-        [DType::Uint8, _] | [_, DType::Uint8] => unreachable!("only an input is stored in uint8"),
-    }
+        [DType::Uint8, _] => return from_uint8(input, output),
+        [_, DType::Uint8] => unreachable!("only an input is stored in uint8"),
+    };
+    label.to_owned()
+}
+
+/// `_fromuint8nhwc`, followed by the format of the output as by [`formats`].
+fn from_uint8(input: Format, output: Format) -> String {
+    let output = formats(Format::default(), output);
+    format!("_from{}{output}", input_format(input))
 }
 
 /// `fp32nhwc`, `uint8nchw`: an input in the caller's memory.

@@ -57,7 +57,7 @@ pub use resize::{AxisPlaces, Coordinates, Interpolation, ResizeProblem, Rounding
 pub use squeeze_excite::SqueezeExciteProblem;
 pub use tucker::{FusedTucker, NextFactor, TuckerProblem};
 
-use super::{Activation, Epilogue, Layout, Precision, Prologue, Tensor, TensorShape};
+use super::{Activation, Epilogue, Format, Layout, Precision, Prologue, Tensor, TensorShape};
 use serde::Serialize;
 
 /// Properties of a problem that every kind of op provides.
@@ -277,11 +277,9 @@ impl Problem {
         }
     }
 
-    /// The convolution if its activation tensors are NCHW, which most schemes need.
+    /// The convolution if its activation tensors are fp32 NCHW, which most schemes need.
     pub fn nchw_conv(&self) -> Option<&ConvProblem> {
-        let is_nchw = |conv: &&ConvProblem| {
-            [conv.input, conv.output].map(|format| format.layout) == [Layout::Nchw; 2]
-        };
+        let is_nchw = |conv: &&ConvProblem| [conv.input, conv.output] == [Format::default(); 2];
         self.conv().filter(is_nchw)
     }
 

@@ -10,6 +10,7 @@
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
 //! - `formats`: a task with its input or output in fp16 or split NHWC;
+//! - `normalized_input`: a first layer that reads the caller's bytes;
 //! - `projection`: the last convolution of a residual block with the block's projection shortcut, in these formats.
 //!
 //! Units that convert values from one format to another cover no task; they are [`FormatConversion`]s.
@@ -40,6 +41,7 @@ mod fused_factors;
 mod linear_as_convolution;
 mod merged;
 mod next_factor;
+mod normalized_input;
 mod projection;
 mod separate;
 mod squeeze_excite;
@@ -61,6 +63,7 @@ impl TaskGraph {
         linear_as_convolution::add(self, &mut candidates);
         formats::add(self, &mut candidates);
         projection::add(self, &mut candidates);
+        normalized_input::add(self, &mut candidates);
         candidates
     }
 

@@ -2,7 +2,7 @@
 
 use super::Random;
 use super::stored_tensor::rounded_to;
-use crate::ir::{Problem, ReferenceInputs};
+use crate::ir::{DType, Problem, ReferenceInputs};
 use tdc_runtime::{PackError, Variant};
 
 /// Random operands of a problem and its float64 result.
@@ -63,6 +63,12 @@ impl ProblemData {
             .collect();
         let bias = random.values(count(problem.reads_bias(), bias_len));
         let scale = random.values(problem.scale_shift_channels() as usize);
+        // Bytes become numbers from -1 to 1, or a little more, as in networks.
+        let unit = match input.format.dtype {
+            DType::Uint8 => 1.0 / 128.0,
+            _ => 1.0,
+        };
+        let scale: Vec<f32> = scale.iter().map(|scale| scale * unit).collect();
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };

@@ -7,12 +7,12 @@ use tdc_generator::emit::{Files, network_files};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{Format, Layout, Network, Problem};
 use tdc_generator::plan::{
-    NetworkPlan, Planner, candidate_problems, plan_network_with, plan_problem, problem_label,
-    recipes,
+    NetworkPlan, PlannedTensor, Planner, candidate_problems, plan_network_with, plan_problem,
+    problem_label, recipes,
 };
 use tdc_generator::scheme::scheme;
 use tdc_generator::verify::reference::evaluate_network;
-use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random, random_input};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 /// A network whose tensors are stored in a format.
@@ -22,6 +22,8 @@ pub struct Example {
     /// Images, and the keys that allow the format.
     images: u32,
     keys: &'static str,
+    /// Of the input, beside its shape.
+    encoding: &'static str,
     format: Format,
     /// Largest relative error of a layer's output.
     bound: f64,
@@ -33,6 +35,7 @@ pub const EXAMPLES: [Example; 2] = [
         name: "halves",
         images: 2,
         keys: "activations: fp16\nprecision: fp16\n",
+        encoding: "",
         format: Format::FP16_NHWC,
         bound: 5e-3,
     },
@@ -40,6 +43,7 @@ pub const EXAMPLES: [Example; 2] = [
         name: "splits",
         images: 8,
         keys: "",
+        encoding: ", dtype: uint8, layout: nhwc, mean: [0.5, 0.25, 0.75], std: [0.25, 0.5, 0.75]",
         format: Format::SPLIT_NHWC,
         bound: 5e-6,
     },
@@ -61,9 +65,14 @@ const OPS: &str = "ops:
 impl Example {
     fn network(&self) -> Network {
         let Self {
-            name, images, keys, ..
+            name,
+            images,
+            keys,
+            encoding,
+            ..
         } = self;
-        let text = format!("name: {name}\ninput: {images}x3x19x23\n{keys}{OPS}");
+        let input = format!("{{shape: {images}x3x19x23{encoding}}}");
+        let text = format!("name: {name}\ninput: {input}\n{keys}{OPS}");
         match yaml::parse(&text, "network.yaml", &Overrides::default()) {
             Ok(Config::Network(network)) => network,
             other => panic!("{other:?}"),
@@ -111,6 +120,21 @@ fn planned(network: &Network) -> NetworkPlan {
     plan_network_with(network, planner).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
+/// The bytes of an input: fp32 in NCHW, or uint8 in NHWC.
+fn stored_input(input: &PlannedTensor, x: &[f32]) -> Vec<u8> {
+    if input.format == Format::default() {
+        return x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    }
+    let (channels, pixels) = (input.shape.c as usize, input.shape.pixels() as usize);
+    let pixel = |image: &'_ [f32], pixel: usize| -> Vec<u8> {
+        let values = image.iter().skip(pixel).step_by(pixels);
+        values.map(|&value| value as u8).collect()
+    };
+    x.chunks(channels * pixels)
+        .flat_map(|image| (0..pixels).flat_map(move |at| pixel(image, at)))
+        .collect()
+}
+
 /// The output of the network, and the output of every layer as the program copies it, against float64.
 pub fn outputs_of_layers_are_copied(built: &Built, example: &Example) {
     let network = example.network();
@@ -124,7 +148,7 @@ pub fn outputs_of_layers_are_copied(built: &Built, example: &Example) {
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();
     let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
-    let x = Random::new(9).values(plan.inputs[0].shape.len() as usize);
+    let x = random_input(&plan.inputs[0], &mut Random::new(9));
     let doubles = [x.iter().map(|&value| f64::from(value)).collect()];
     let expected = evaluate_network(&network, &parameters, &doubles);
 
@@ -132,8 +156,7 @@ pub fn outputs_of_layers_are_copied(built: &Built, example: &Example) {
         .map(|name| built.path(&format!("{}-{name}.bin", example.name)));
     let packed = pack(&plan.weights, &resolved.values).unwrap();
     std::fs::write(&weights, packed.bytes).unwrap();
-    let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
-    std::fs::write(&input, bytes).unwrap();
+    std::fs::write(&input, stored_input(&plan.inputs[0], &x)).unwrap();
     let mut compared = BTreeSet::new();
     for (op, expected) in network.ops.iter().zip(&expected) {
         if !plan.layers.iter().any(|layer| layer.output_op == op.name) {

@@ -160,17 +160,22 @@ bool succeeded(const Status& status) {
     return status.ok();
 }
 
-bool read_floats(const char* path, std::vector<float>* values) {
+// An input in host memory.
+using Bytes = std::vector<unsigned char>;
+
+// The outputs in host memory.
+using Tensors = std::vector<std::vector<float>>;
+
+bool read_file(const char* path, Bytes* bytes) {
     std::FILE* file = std::fopen(path, "rb");
     if (file == nullptr) {
         std::fprintf(stderr, "cannot read %s\n", path);
         return false;
     }
-    const std::size_t count = std::fread(values->data(), sizeof(float), values->size(), file);
-    const bool whole = count == values->size() && std::fgetc(file) == EOF && std::ferror(file) == 0;
+    const std::size_t count = std::fread(bytes->data(), 1, bytes->size(), file);
+    const bool whole = count == bytes->size() && std::fgetc(file) == EOF && std::ferror(file) == 0;
     std::fclose(file);
-    if (!whole) std::fprintf(stderr, "%s must have exactly %zu bytes\n", path,
-                             values->size() * sizeof(float));
+    if (!whole) std::fprintf(stderr, "%s must have exactly %zu bytes\n", path, bytes->size());
     return whole;
 }
 
@@ -182,9 +187,6 @@ bool write_floats(const char* path, const std::vector<float>& values) {
     if (!written) std::fprintf(stderr, "cannot write %s\n", path);
     return written;
 }
-
-// Tensors in host memory, in the order of the network's inputs or outputs.
-using Tensors = std::vector<std::vector<float>>;
 
 // The network with its inputs and outputs on the device, and a stream.
 class Session {
@@ -223,10 +225,11 @@ public:
     // The plan that computes the first images.
     int plan() const { return plan_; }
 
-    bool set_inputs(const Tensors& inputs) {
+    bool set_inputs(const std::vector<Bytes>& inputs) {
         for (int i = 0; i < Network::input_count; ++i) {
-            if (!succeeded(cudaMemcpyAsync(inputs_[i], inputs[i].data(), inputs[i].size() * sizeof(float),
-                                           cudaMemcpyHostToDevice, stream_),
+            if (!succeeded(cudaMemcpyAsync(inputs_[i], inputs[i].data(), inputs[i].size(),
+                                           cudaMemcpyHostToDevice,
+                                           stream_),
                            "cudaMemcpyAsync")) {
                 return false;
             }
@@ -387,17 +390,21 @@ bool profile(Session* session) {
     return true;
 }
 
-// The inputs that the command line names, or random ones.
-bool read_inputs(const Options& options, Tensors* inputs) {
+// The inputs that the command line names, or random ones, as they are in memory.
+bool read_inputs(const Options& options, std::vector<Bytes>* inputs) {
     std::mt19937_64 generator(options.seed);
     for (std::size_t i = 0; i < Network::input_count; ++i) {
         const TensorInfo& info = Network::inputs[i];
-        std::vector<float> input(size_of(info, options.batch));
+        const std::size_t count = size_of(info, options.batch);
+        Bytes input(info.bytes / info.size * count);
         if (i < options.inputs.size()) {
-            if (!read_floats(options.inputs[i], &input)) return false;
+            if (!read_file(options.inputs[i], &input)) return false;
         } else {
-            // 24 random bits, which a float represents exactly, as a number in [-1, 1).
-            for (float& value : input) value = static_cast<float>(generator() >> 40) / 0x1p23f - 1.0f;
+            for (std::size_t element = 0; element < count; ++element) {
+                // 24 random bits, which a float represents exactly, as a number in [-1, 1).
+                const float value = static_cast<float>(generator() >> 40) / 0x1p23f - 1.0f;
+                std::memcpy(&input[element * sizeof value], &value, sizeof value);
+            }
         }
         inputs->push_back(std::move(input));
     }
@@ -412,7 +419,8 @@ bool write_outputs(const Options& options, const Tensors& outputs) {
 }
 
 ExitCode run(const Options& options) {
-    Tensors inputs, outputs;
+    std::vector<Bytes> inputs;
+    Tensors outputs;
     if (!read_inputs(options, &inputs)) return exit_failure;
     for (const TensorInfo& info : Network::outputs) outputs.emplace_back(size_of(info, options.batch));
     Session session;

@@ -28,9 +28,12 @@ from collections.abc import Sequence
 import torch
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-# Names and shapes (batch, channels, height, width) of the tensors, all fp32.
+# Names and shapes of the tensors. Outputs are fp32 in NCHW.
 INPUTS: dict[str, tuple[int, ...]] = {
     "input": (2, 3, 13, 11),
+}
+INPUT_TYPES: dict[str, torch.dtype] = {
+    "input": torch.float32,
 }
 OUTPUTS: dict[str, tuple[int, ...]] = {
     "scores": (2, 7, 1, 1),
@@ -108,9 +111,10 @@ class _Instance:
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         for tensor, (name, shape) in zip(inputs, INPUTS.items(), strict=True):
-            if tensor.shape != shape or tensor.dtype != torch.float32 or tensor.device != self.device:
+            dtype = INPUT_TYPES[name]
+            if tensor.shape != shape or tensor.dtype != dtype or tensor.device != self.device:
                 raise ValueError(
-                    f"`{name}` must be fp32 of {shape} on {self.device}, not {tensor.dtype} of "
+                    f"`{name}` must be {dtype} of {shape} on {self.device}, not {tensor.dtype} of "
                     f"{tuple(tensor.shape)} on {tensor.device}"
                 )
         inputs = [tensor.contiguous() for tensor in inputs]
@@ -146,7 +150,12 @@ def _run(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
 
 @torch.library.register_fake("tdc_mixed::run")
 def _run_fake(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
-    return [inputs[0].new_empty(shape) for shape in OUTPUTS.values()]
+    return _empty_outputs(inputs, inputs[0].shape[0])
+
+
+def _empty_outputs(inputs: Sequence[torch.Tensor], images: int) -> list[torch.Tensor]:
+    """Outputs for a number of images, on the device of the inputs."""
+    return [inputs[0].new_empty((images, *shape[1:]), dtype=torch.float32) for shape in OUTPUTS.values()]
 
 
 class Network(torch.nn.Module):
@@ -170,7 +179,7 @@ class Network(torch.nn.Module):
         if count == BATCH:
             outputs = self._run(list(inputs))
         elif count == 0:
-            outputs = [inputs[0].new_empty((0, *shape[1:])) for shape in OUTPUTS.values()]
+            outputs = _empty_outputs(inputs, 0)
         else:
             parts = []
             for start in range(0, count, BATCH):

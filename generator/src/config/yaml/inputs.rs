@@ -49,15 +49,24 @@ pub(super) fn inputs(
         report.error(at, message);
         return None;
     }
+    const REMEDY: &str = "write it as 1x3x224x224";
     let inputs = written.iter().zip(&names).map(|(input, &name)| {
-        let shape = overrides.input(name, input.shape)?;
-        Some((name.to_owned(), shape, input.encoding.clone()))
+        let shape = overrides.input(name, input.shape);
+        if shape.is_none() && node.is_some() {
+            let name = name.escape_debug();
+            report.error(
+                input.at,
+                format!("the input `{name}` has no `shape`; {REMEDY}"),
+            );
+        }
+        Some((name.to_owned(), shape?, input.encoding.clone()))
     });
-    let inputs: Option<Vec<_>> = inputs.collect();
-    if inputs.is_none() {
-        fields.require(Key::Input, "write it as 1x3x224x224", report);
+    // All are read, so that each mistake is reported.
+    let inputs: Vec<Option<_>> = inputs.collect();
+    if node.is_none() && inputs.contains(&None) {
+        fields.require(Key::Input, REMEDY, report);
     }
-    inputs
+    inputs.into_iter().collect()
 }
 
 /// The inputs of a value of `input`: a shape, an encoding, or a mapping of names to these.

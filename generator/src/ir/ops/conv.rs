@@ -246,7 +246,7 @@ impl ProblemKind for ConvProblem {
         if self.tolerance != Tolerance::default() {
             name += &format!("_tol{}", self.tolerance.billionths());
         }
-        name + label::formats(self.input, self.output)
+        name + &label::formats(self.input, self.output)
     }
 
     fn description(&self) -> String {

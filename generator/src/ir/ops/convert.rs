@@ -30,7 +30,8 @@ impl ProblemKind for ConvertProblem {
 
     fn label(&self) -> String {
         // The other format of a conversion from HWCN is not named: it came first.
-        let formats = match label::formats(self.from, self.to) {
+        let formats = label::formats(self.from, self.to);
+        let formats = match &formats[..] {
             "_hwcn" => "_nchw",
             "" => "_hwcn",
             formats => formats,

@@ -47,6 +47,7 @@ pub const GROUPS: &[Group] = &[
             "global_pool",
             "squeeze_excite",
             "elementwise",
+            "normalize",
         ],
         products: None,
         in_work: false,

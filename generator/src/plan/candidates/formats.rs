@@ -47,6 +47,27 @@ pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Forma
     }
 }
 
+/// The convolution of a task that is a first layer, with an output in each format that the network may store; none for another task.
+pub(super) fn first_layer_outputs(graph: &TaskGraph, task: &Task) -> Vec<ConvProblem> {
+    let Some(conv) = task.problem.nchw_conv() else {
+        return Vec::new();
+    };
+    let is_plain = task.parameters.factors.is_empty() && conv.prologue.is_none();
+    if !is_plain || !is_first_layer(conv) || !is_free(task, conv) {
+        return Vec::new();
+    }
+    let stored = nhwc_format(graph, conv).filter(|format| format.fits_channels(conv.shape.n));
+    let outputs = [Some(Format::default()), stored].into_iter().flatten();
+    outputs
+        .map(|output| conv.in_formats(Format::default(), output))
+        .collect()
+}
+
+/// Whether a convolution has so few channels that its pixels are gathered.
+fn is_first_layer(conv: &ConvProblem) -> bool {
+    conv.shape.c <= 4
+}
+
 /// The problem of a task with fp16 input, fp16 output, and both, as far as its schemes may support them.
 fn in_fp16(task: &Task) -> Vec<Problem> {
     let (fp32, fp16) = (Format::default(), Format::FP16_NHWC);
@@ -63,7 +84,7 @@ fn in_fp16(task: &Task) -> Vec<Problem> {
 fn in_split(task: &Task) -> Vec<Problem> {
     let (fp32, split) = (Format::default(), Format::SPLIT_NHWC);
     let keeps_range = |conv: &ConvProblem| conv.precision != Precision::Bf16;
-    let is_first = task.problem.conv().is_some_and(|conv| conv.shape.c <= 4);
+    let is_first = task.problem.conv().is_some_and(is_first_layer);
     let pairs: &[_] = match is_first {
         true => &[(fp32, split)],
         false => &[(split, split), (split, fp32)],

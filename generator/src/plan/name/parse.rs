@@ -3,11 +3,12 @@
 use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem,
-    Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem, Lrn, LrnProblem,
-    MAX_ELEMENTS, NextFactor, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
-    ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
-    TensorShape, Tolerance, TuckerProblem, activation_of_label, number_of_label,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
+    Lrn, LrnProblem, MAX_ELEMENTS, NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind,
+    PoolProblem, Precision, Problem, ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding,
+    Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activation_of_label,
+    number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -38,6 +39,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "nearestfloor" => words.resize(Interpolation::Nearest(Rounding::Floor))?,
         "nearestceil" => words.resize(Interpolation::Nearest(Rounding::Ceil))?,
         "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
+        "normalize" => words.normalize()?,
         "projected" => words.projected()?,
         "squeezeexcite" => words.squeeze_excite()?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
@@ -302,8 +304,25 @@ impl Words<'_> {
         Some(Problem::Conv(conv.in_formats(input, output)))
     }
 
+    /// The format of an input in uint8.
+    fn uint8(&mut self) -> Option<Format> {
+        let layouts = [
+            ("fromuint8nchw", Layout::Nchw),
+            ("fromuint8nhwc", Layout::Nhwc),
+        ];
+        let found = layouts.into_iter().find(|(word, _)| self.word(word));
+        found.map(|(_, layout)| Format {
+            dtype: DType::Uint8,
+            layout,
+        })
+    }
+
     /// The formats of an input of `c` and an output of `n` channels.
     fn formats(&mut self, c: u32, n: u32) -> Option<[Format; 2]> {
+        if let Some(input) = self.uint8() {
+            let [_, output] = self.formats(c, n)?;
+            return Some([input, output]);
+        }
         let fp32 = Format::default();
         let words = [
             ("nhwc16", [Format::FP16_NHWC; 2]),
@@ -335,6 +354,22 @@ impl Words<'_> {
         let mut sizes = problem.full_size().into_iter();
         let fits = sizes.all(|size| size <= MAX_ELEMENTS) && !problem.epilogue.residual;
         fits.then_some(Problem::ConvTranspose(problem))
+    }
+
+    fn normalize(&mut self) -> Option<Problem> {
+        let x = self.sizes()?;
+        let fp32 = [
+            ("fromfp32nchw", Layout::Nchw),
+            ("fromfp32nhwc", Layout::Nhwc),
+        ];
+        let from = match self.uint8() {
+            Some(format) => format,
+            None => {
+                let found = fp32.into_iter().find(|(word, _)| self.word(word));
+                Format::fp32(found?.1)
+            }
+        };
+        Some(Problem::Normalize(NormalizeProblem { x, from }))
     }
 
     fn projected(&mut self) -> Option<Problem> {
@@ -564,6 +599,10 @@ mod tests {
             "conv_b8_c16_n8_h5_w5_k3x3_relu_nhwcsplit",
             "conv_b8_c16_n9_h5_w5_k3x3_bias_tf32_fromnhwcsplit",
             "maxpool_c8_h4_w5_k2x2_s2_o2x2_nhwcsplit",
+            "normalize_b2_c3_h5_w7_fromuint8nhwc",
+            "normalize_c3_h5_w7_fromfp32nhwc",
+            "conv_b8_c3_n16_h9_w9_k3x3_s2_p1_prologue_bias_relu_fromuint8nhwc",
+            "conv_b8_c3_n16_h9_w9_k3x3_prologue_fp16_fromuint8nchw_tonhwc16",
             "projected_b32_c64_h5_w7_n256_shortcut_c48_h10_w14_s2_bias_relu_fp16_nhwc16",
             "projected_c64_h5_w7_n256_shortcut_c48_h5_w13_s1x2_nhwcsplit",
         ] {
@@ -617,6 +656,9 @@ mod tests {
             "squeezeexcite_c96_h7_w7_n24_gate_residual",
             "squeezeexcite_c96_h7_w7_n0_gate",
             "squeezeexcite_c96_h7_w7_n24_gate_after",
+            "normalize_c3_h5_w7",
+            "normalize_c3_h5_w7_fromnhwc16",
+            "conv_c3_n16_h9_w9_k3x3_fromuint8nhwc_fromuint8nhwc",
             "projected_c64_h5_w7_n256",
             "projected_c64_h5_w7_n256_shortcut_c48_h5_w7_residual",
             "projected_c64_h5_w7_n256_shortcut_c48_h12_w14_s2",

@@ -15,6 +15,8 @@ pub(super) struct InterfaceContext {
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
     single: bool,
+    /// The C++ type of an element of the first input.
+    x_type: &'static str,
     /// Whether an input is uint8.
     has_uint8: bool,
     /// Alignment of inputs and outputs, bytes.
@@ -31,6 +33,7 @@ impl InterfaceContext {
             input_text: largest.input_shapes(),
             output_text: largest.output_shapes(),
             single: inputs.len() == 1 && outputs.len() == 1,
+            x_type: inputs.first().map_or("float", |input| input.element),
             has_uint8: inputs.iter().any(|input| input.dtype == "uint8"),
             inputs,
             outputs,
@@ -56,6 +59,7 @@ struct TensorContext {
     /// In lower case.
     layout: String,
     /// The type of an element in C++, and in PyTorch.
+    #[serde(skip)]
     element: &'static str,
     torch_type: &'static str,
     shape: String,

@@ -15,9 +15,9 @@
 
 namespace batches {
 
-enum class DType { fp32 };
+enum class DType { fp32, uint8 };
 // The order of a tensor's elements, slowest axis first.
-enum class Layout { nchw };
+enum class Layout { nchw, nhwc };
 
 // An input or output of the network. Its memory is on the device, dense and aligned to 16 bytes.
 struct TensorInfo {
@@ -191,8 +191,8 @@ extern "C" {
 // otherwise.
 typedef struct batches_network batches_network;
 
-typedef enum batches_dtype { batches_fp32 = 0 } batches_dtype;
-typedef enum batches_layout { batches_nchw = 0 } batches_layout;
+typedef enum batches_dtype { batches_fp32 = 0, batches_uint8 = 1 } batches_dtype;
+typedef enum batches_layout { batches_nchw = 0, batches_nhwc = 1 } batches_layout;
 typedef struct batches_tensor_info {
     const char* name;
     batches_dtype dtype;

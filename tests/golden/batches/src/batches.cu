@@ -844,7 +844,8 @@ Status Network::capture(const float* x, float* y, int batch, cudaStream_t stream
     return capture(x_only, y_only, batch, stream);
 }
 
-Status Network::run_layer(int plan, int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::run_layer(int plan, int layer, const float* x, float* y,
+                          cudaStream_t stream) noexcept {
     const void* const x_only[] = {x};
     void* const y_only[] = {y};
     return run_layer(plan, layer, x_only, y_only, stream);

@@ -15,9 +15,9 @@
 
 namespace mixed {
 
-enum class DType { fp32 };
+enum class DType { fp32, uint8 };
 // The order of a tensor's elements, slowest axis first.
-enum class Layout { nchw };
+enum class Layout { nchw, nhwc };
 
 // An input or output of the network. Its memory is on the device, dense and aligned to 16 bytes.
 struct TensorInfo {
@@ -176,8 +176,8 @@ extern "C" {
 // The same for C. Functions that return int return 0 on success; mixed_last_error has the message otherwise.
 typedef struct mixed_network mixed_network;
 
-typedef enum mixed_dtype { mixed_fp32 = 0 } mixed_dtype;
-typedef enum mixed_layout { mixed_nchw = 0 } mixed_layout;
+typedef enum mixed_dtype { mixed_fp32 = 0, mixed_uint8 = 1 } mixed_dtype;
+typedef enum mixed_layout { mixed_nchw = 0, mixed_nhwc = 1 } mixed_layout;
 typedef struct mixed_tensor_info {
     const char* name;
     mixed_dtype dtype;

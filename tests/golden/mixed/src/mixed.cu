@@ -820,7 +820,8 @@ Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept 
     return capture(x_only, y_only, stream);
 }
 
-Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::run_layer(int layer, const float* x, float* y,
+                          cudaStream_t stream) noexcept {
     const void* const x_only[] = {x};
     void* const y_only[] = {y};
     return run_layer(layer, x_only, y_only, stream);

@@ -15,9 +15,9 @@
 
 namespace pair {
 
-enum class DType { fp32 };
+enum class DType { fp32, uint8 };
 // The order of a tensor's elements, slowest axis first.
-enum class Layout { nchw };
+enum class Layout { nchw, nhwc };
 
 // An input or output of the network. Its memory is on the device, dense and aligned to 16 bytes.
 struct TensorInfo {
@@ -188,8 +188,8 @@ extern "C" {
 // The same for C. Functions that return int return 0 on success; pair_last_error has the message otherwise.
 typedef struct pair_network pair_network;
 
-typedef enum pair_dtype { pair_fp32 = 0 } pair_dtype;
-typedef enum pair_layout { pair_nchw = 0 } pair_layout;
+typedef enum pair_dtype { pair_fp32 = 0, pair_uint8 = 1 } pair_dtype;
+typedef enum pair_layout { pair_nchw = 0, pair_nhwc = 1 } pair_layout;
 typedef struct pair_tensor_info {
     const char* name;
     pair_dtype dtype;

@@ -15,9 +15,9 @@
 
 namespace tiny {
 
-enum class DType { fp32 };
+enum class DType { fp32, uint8 };
 // The order of a tensor's elements, slowest axis first.
-enum class Layout { nchw };
+enum class Layout { nchw, nhwc };
 
 // An input or output of the network. Its memory is on the device, dense and aligned to 16 bytes.
 struct TensorInfo {
@@ -176,8 +176,8 @@ extern "C" {
 // The same for C. Functions that return int return 0 on success; tiny_last_error has the message otherwise.
 typedef struct tiny_network tiny_network;
 
-typedef enum tiny_dtype { tiny_fp32 = 0 } tiny_dtype;
-typedef enum tiny_layout { tiny_nchw = 0 } tiny_layout;
+typedef enum tiny_dtype { tiny_fp32 = 0, tiny_uint8 = 1 } tiny_dtype;
+typedef enum tiny_layout { tiny_nchw = 0, tiny_nhwc = 1 } tiny_layout;
 typedef struct tiny_tensor_info {
     const char* name;
     tiny_dtype dtype;

@@ -30,7 +30,7 @@ impl Preparation for Converted {
         is_supported.then_some(prepared)
     }
 
-    fn kernels(&self, problem: &ConvProblem, to: Arg) -> Vec<KernelBlueprint> {
+    fn kernels(&self, problem: &ConvProblem, _: &WeightLayout, to: Arg) -> Vec<KernelBlueprint> {
         nhwc::kernels(&conversion(problem), to)
     }
 

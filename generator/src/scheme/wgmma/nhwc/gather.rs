@@ -7,7 +7,7 @@
 use super::prepared::prepared_format;
 use super::terms;
 use crate::cost::KernelWork;
-use crate::ir::{ConvProblem, Format, ProblemKind};
+use crate::ir::{ConvProblem, DType, Format, Layout, ProblemKind};
 use crate::scheme::tensor_core::{MMA_K, split_terms, supports_mma};
 use crate::scheme::tiling::supports_tiling;
 use crate::scheme::{DevicePart, KernelBlueprint, context};
@@ -78,6 +78,7 @@ impl Gather {
                 ..*shape
             },
             input: prepared_format(problem),
+            prologue: None,
             ..*problem
         }
     }
@@ -108,7 +109,7 @@ impl Gather {
                 run: tn * MMA_K,
                 terms: split_terms(problem.precision),
             },
-            prologue_channels: 0,
+            prologue_channels: problem.prologue.map_or(0, |_| shape.c),
         }
     }
 }
@@ -134,6 +135,12 @@ struct GatherContext {
     /// Values are divided by a scale; hi and lo of them are stored.
     scales: bool,
     hi_lo: bool,
+    /// The input is in uint8, and dense: its pixels' channels are adjacent, or not.
+    from_uint8: bool,
+    from_nhwc: bool,
+    /// Offsets of the scales and shifts of the normalisation in the packed weights, in floats.
+    scale_at: usize,
+    shift_at: usize,
 }
 
 /// Runs of a gathered image, of hi or of lo.
@@ -142,13 +149,21 @@ fn runs(gathered: &ConvProblem) -> u64 {
 }
 
 /// The kernel that gathers the input to a tensor of the gathered convolution's input format. Without products of lo it does not store lo.
-pub(super) fn gather_kernel(gather: &Gather, problem: &ConvProblem, to: Arg) -> KernelBlueprint {
+pub(super) fn gather_kernel(
+    gather: &Gather,
+    problem: &ConvProblem,
+    layout: &WeightLayout,
+    to: Arg,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let gathered = gather.gathered(problem);
     let scales = gathered.input == Format::SPLIT_NHWC;
     let len = runs(&gathered);
-    let mut args = vec![Arg::X, to];
-    args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
+    let from_uint8 = problem.input.dtype == DType::Uint8;
+    let mut args = vec![Arg::X];
+    args.extend(from_uint8.then_some(Arg::Packed));
+    args.push(to);
+    args.extend((shape.batch > 1 && !from_uint8).then_some(Arg::XBatchStride));
     KernelBlueprint {
         role: ROLE,
         template: "kernel/gather_pixels.cu",
@@ -168,6 +183,10 @@ pub(super) fn gather_kernel(gather: &Gather, problem: &ConvProblem, to: Arg) -> 
             checks_len: !len.is_multiple_of(THREADS.into()),
             scales,
             hi_lo: terms(&gathered) == 2,
+            from_uint8,
+            from_nhwc: problem.input.layout == Layout::Nhwc,
+            scale_at: layout.weight_len(),
+            shift_at: layout.weight_len() + shape.c as usize,
         }),
         grid: [len.div_ceil(THREADS.into()) as u32, 1, 1],
         block: [THREADS, 1, 1],

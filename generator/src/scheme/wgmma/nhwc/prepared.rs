@@ -24,11 +24,22 @@ pub trait Preparation: Sync {
     /// The problems that the scheme supports, for the reference.
     const PROBLEMS: &'static str;
 
+    /// Whether it reads the input's format, and the scheme can apply the prologue.
+    fn reads(&self, problem: &ConvProblem) -> bool {
+        problem.input == Format::default() && problem.prologue.is_none()
+    }
+
     /// The convolution of the prepared input; `None` if an input cannot be prepared.
     fn prepared(&self, problem: &ConvProblem) -> Option<ConvProblem>;
 
     /// The kernels that prepare the input, which they write to `to`.
-    fn kernels(&self, problem: &ConvProblem, to: Arg) -> Vec<KernelBlueprint>;
+    /// `layout` is that of the unit's weights, in which scale and shift of the prologue follow.
+    fn kernels(
+        &self,
+        problem: &ConvProblem,
+        layout: &WeightLayout,
+        to: Arg,
+    ) -> Vec<KernelBlueprint>;
 
     /// The work of their launches.
     fn work(&self, problem: &ConvProblem) -> Vec<LaunchWork>;
@@ -44,8 +55,7 @@ pub struct Prepared<P>(pub P);
 impl<P: Preparation> Prepared<P> {
     fn supported(&self, problem: &Problem) -> Option<ConvProblem> {
         let problem = problem.conv()?;
-        let is_supported = problem.input == Format::default()
-            && problem.prologue.is_none()
+        let is_supported = self.0.reads(problem)
             && problem.precision != Precision::Bf16
             && (writes_supported_format(problem) || supports_split_output(problem));
         self.0.prepared(problem).filter(|_| is_supported)
@@ -122,8 +132,8 @@ impl<P: Preparation> Scheme for Prepared<P> {
         let tile = &sizes.tile;
         let layout = self.0.layout(conv, tile.tn, tile.chunk_groups);
         let kernel = kernel(&prepared, &sizes, &layout, Input::Prepared(WORKSPACE), gpu);
+        let before = self.0.kernels(conv, &layout, WORKSPACE).into_iter();
         let blueprint = convolution::blueprint(conv, 1, kernel, layout);
-        let before = self.0.kernels(conv, WORKSPACE).into_iter();
         Blueprint {
             kernels: before.chain(blueprint.kernels).collect(),
             workspace_bytes: ProblemKind::input(&prepared).bytes(),
