@@ -10,7 +10,9 @@
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]
+//!         | "normalize" [_bB] _cC _hH _wW ("_fromfp32" | "_fromuint8") ("nchw" | "nhwc")       an input
 //! format  = "_nhwc16" | "_fromnhwc16" | "_tonhwc16"        fp16 NHWC: input and output, only the input, only the output; pools too
+//!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_tonhwc16" | "_tonhwcsplit"]   an input in uint8
 //!         | "_nhwcsplit" | "_fromnhwcsplit" | "_tonhwcsplit"       the same in split NHWC
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
