@@ -2040,22 +2040,47 @@ mod deep {
         assert!(printed.contains("1 passed"), "{printed}");
     }
 
-    /// Committed configs have few of these variants. Some leave out code, which easily causes compiler warnings about unused names.
-    #[test]
-    #[ignore = "deep tier"]
-    fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+    /// Compiles units for some architectures. Committed configs have few of these variants. Some leave out code, which easily causes
+    /// compiler warnings about unused names.
+    fn assert_compiles_without_a_warning(units: &[PlannedUnit], archs: &[u16]) {
         let compiler = toolkit::toolkit()
             .compiler(Options {
                 effort: Effort::Fast,
                 ..Options::default()
             })
             .unwrap();
-        for unit in tucker_kinds() {
-            let text = unit_text(&unit).unwrap();
-            for sm in [75, 90] {
+        let mut failures = Vec::new();
+        for unit in units {
+            let text = unit_text(unit).unwrap();
+            for &sm in archs {
                 let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
-                image.unwrap_or_else(|error| panic!("{error}"));
+                failures.extend(image.err().map(|error| error.to_string()));
             }
+        }
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+        assert_compiles_without_a_warning(&tucker_kinds(), &[75, 90]);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn random_products_of_warpgroups_compile_without_a_warning() {
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 8] = [
+            wgmma_units,
+            wgmma_fp16_units,
+            wgmma_nhwc_units,
+            wgmma_split_units,
+            wgmma_stem_units,
+            wgmma_stem_byte_units,
+            wgmma_projected_units,
+            wgmma_converted_units,
+        ];
+        for units in groups {
+            assert_compiles_without_a_warning(&units(16), &[90]);
         }
     }
 

@@ -60,14 +60,16 @@ fn options_say_what_the_file_cannot() {
 #[test]
 fn options_say_how_inputs_are_stored() {
     let with = |input: &str| load(&format!("input: {input}\n"), &Overrides::default());
-    let network = with("{dtype: uint8, layout: nhwc, std: [0.5, 1, 2]}").unwrap();
+    let network = with("{dtype: uint8, layout: nhwc, std: [0.5, 1, 0.25]}").unwrap();
     let config = network_text(&network);
-    let line = "dtype: uint8, layout: nhwc, std: [0.5, 1, 2]}\n";
+    let line = "dtype: uint8, layout: nhwc, std: [0.5, 1, 0.25]}\n";
     assert!(config.contains(line), "{config}");
     let error = with("{dtype: uint8, mean: [1]}").unwrap_err();
     assert!(error.contains("has 1 numbers for 3 channels"), "{error}");
-    let error = with("{other: {dtype: uint8}}").unwrap_err();
-    assert!(error.contains("no such input"), "{error}");
+    for other in ["{dtype: uint8}", "{layout: nchw}", "{}"] {
+        let error = with(&format!("{{other: {other}}}")).unwrap_err();
+        assert!(error.contains("no such input"), "{other}: {error}");
+    }
 }
 
 #[test]

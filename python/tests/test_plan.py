@@ -34,6 +34,11 @@ ops:
     assert tdc.Plan.from_config_text(text).layers == {"0": (2, 3), "f c": 4}
 
 
+def test_the_shape_of_an_input_in_bytes_is_read() -> None:
+    text = "name: x\ninput: {shape: 4x3x9x7, dtype: uint8, layout: nhwc}\nops: []\n"
+    assert tdc.Plan.from_config_text(text).input_shape == (4, 3, 9, 7)
+
+
 @pytest.mark.parametrize(
     "value", [{"a": [1, -2.5, True], "b": "yes", "c": {"d": "0"}}, ["x.y-z", float("inf"), "a: b"]]
 )

@@ -378,8 +378,9 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(values, shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
-            WeightSource::Merged(layers) => self.merged(layers, recipe.slot.bias_len).0,
-            WeightSource::Added(layers) => self.added(layers, recipe).0,
+            WeightSource::Merged(_) | WeightSource::Added(_) => {
+                unreachable!("weight and bias of several layers are resolved together")
+            }
         }
     }
 

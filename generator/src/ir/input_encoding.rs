@@ -91,6 +91,13 @@ impl InputEncoding {
                         _ => "use positive numbers".to_owned(),
                     },
                 ));
+            } else if let Some(large) = values.iter().find(|value| value.abs() > 1.0)
+                && self.dtype == DType::Uint8
+            {
+                errors.push((
+                    format!("`{key}` of {what} cannot contain {large}, because a uint8 element `v` stands for `v / 255`"),
+                    format!("write {}", large / 255.0),
+                ));
             }
         }
         errors
@@ -113,14 +120,14 @@ mod tests {
             dtype: DType::Uint8,
             layout: Layout::Nhwc,
             mean: Some(vec![0.5, 0.25]),
-            std: Some(vec![0.5, 2.0]),
+            std: Some(vec![0.5, 0.25]),
         };
         let (scale, shift) = encoding.scale_shift(2);
         let normalised = |channel: usize, byte: f64| scale[channel] * byte + shift[channel];
         for (channel, byte, expected) in [
             (0, 0.0, -1.0),
             (0, 255.0, 1.0),
-            (1, 51.0, (0.2 - 0.25) / 2.0),
+            (1, 51.0, (0.2 - 0.25) / 0.25),
         ] {
             assert!((normalised(channel, byte) - expected).abs() < 1e-12);
         }

@@ -83,6 +83,11 @@ pub trait ProblemKind {
         self.epilogue_shape()
     }
 
+    /// The elements of a residual that are read, which need not be all.
+    fn residual_read(&self) -> TensorShape {
+        self.residual_shape()
+    }
+
     /// Whether a bias is added.
     fn reads_bias(&self) -> bool {
         false
@@ -371,7 +376,7 @@ impl Problem {
         let kind = self.kind();
         let (input, output) = (kind.input(), kind.output());
         let residual = Tensor {
-            shape: kind.residual_shape(),
+            shape: kind.residual_read(),
             format: output.format,
         };
         let residual = if kind.reads_residual() {

@@ -1,8 +1,7 @@
 //! Several batches of a network on one GPU: which plan computes how many images.
 
-use super::network::NetworkPlan;
+use super::network::{NetworkPlan, PlannedTensor};
 use crate::cost::copy_us;
-use crate::ir::TensorShape;
 
 /// Alignment of the address of an input or output, bytes: kernels load float4.
 pub const TENSOR_ALIGNMENT: u64 = 16;
@@ -31,11 +30,9 @@ impl BatchSchedule {
     /// ascending batch, of which the largest has at most [`Batches::MAX_IMAGES`](crate::ir::Batches::MAX_IMAGES) images: there is an entry for each number.
     pub fn new(plans: &[NetworkPlan]) -> Self {
         let first = &plans[0];
-        let image_bytes = |shape: TensorShape| 4 * shape.image_len();
-        let inputs = first.inputs.iter().map(|tensor| image_bytes(tensor.shape));
-        let inputs: Vec<u64> = inputs.collect();
-        let outputs = first.outputs.iter();
-        let outputs: Vec<u64> = outputs.map(|tensor| image_bytes(tensor.shape)).collect();
+        let image_bytes = |tensor: &PlannedTensor| tensor.bytes() / u64::from(tensor.shape.batch);
+        let inputs: Vec<u64> = first.inputs.iter().map(image_bytes).collect();
+        let outputs: Vec<u64> = first.outputs.iter().map(image_bytes).collect();
         let times: Vec<(u32, f64)> = plans
             .iter()
             .map(|plan| (plan.batch(), plan.network_us()))
@@ -106,6 +103,7 @@ fn copied_images(batches: &[u32], next: &[usize], image_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Overrides, yaml};
     use crate::plan::plan_variants;
     use crate::plan::shared_weights::tests::network;
 
@@ -135,6 +133,28 @@ mod tests {
         // Three images of a plan for two: 2 + 1, and the third begins at byte 24.
         assert_eq!(copied_images(&[1, 2, 3], &[0, 1, 1], 12), 1);
         assert_eq!(copied_images(&[1, 2, 3], &[0, 1, 1], 8), 0);
+    }
+
+    /// 3x30x30 bytes are not a multiple of 16, four times as many are.
+    #[test]
+    fn images_of_bytes_begin_where_bytes_begin() {
+        let copies = |dtype: &str| {
+            let text = format!(
+                "{{name: net, input: {{shape: 1x3x30x30, dtype: {dtype}}}, batch: [1, 4], ops: [{{op: conv, name: a, n: 8}}]}}"
+            );
+            let network = match yaml::parse(&text, "net.yaml", &Overrides::default()) {
+                Ok(Config::Network(network)) => network,
+                other => panic!("{other:?}"),
+            };
+            let plans = plan_variants(&network).unwrap();
+            // Two images are computed one by one, or by four.
+            let mut schedule = BatchSchedule::new(&plans);
+            let arena = schedule.input_copies.remove(0);
+            arena.map(|at| schedule.output_copies[0].unwrap_or(schedule.arena_bytes) - at)
+        };
+        let [bytes, floats] = ["uint8", "fp32"].map(copies);
+        assert!(bytes.is_some_and(|bytes| bytes >= 2700), "{bytes:?}");
+        assert!(floats.is_none_or(|floats| floats >= 4 * 2700), "{floats:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem, planned_unit};
 use crate::gpu::Gpu;
-use crate::ir::{Format, FusedTucker, Network, OpKind, Problem, TensorShape};
+use crate::ir::{Format, FusedTucker, Network, OpKind, Problem, Tensor, TensorShape};
 use crate::scheme::scheme;
 use std::collections::{HashMap, VecDeque};
 use tdc_runtime::{FactorRole, Variant, WeightFile, WeightSlot};
@@ -275,6 +275,13 @@ fn outputs(network: &Network) -> Vec<PlannedTensor> {
             format: Format::default(),
         })
         .collect()
+}
+
+impl PlannedTensor {
+    /// Bytes in the caller's memory.
+    pub fn bytes(&self) -> u64 {
+        Tensor::new(self.shape, self.format).bytes()
+    }
 }
 
 /// The distinct units of tasks, in the order of first use, and for each task the index of its unit.

@@ -159,7 +159,7 @@ impl<'a> Fitting<'a> {
         let arenas = self.plans.iter().map(|plan| plan.arena_bytes);
         let copies = self.plans.iter().map(|plan| {
             let tensors = plan.inputs.iter().chain(&plan.outputs);
-            tensors.map(|tensor| 4 * tensor.shape.len()).sum::<u64>()
+            tensors.map(|tensor| tensor.bytes()).sum::<u64>()
         });
         let arena = arenas.max().unwrap_or(0) + copies.max().unwrap_or(0);
         let alone = self.plans.iter();

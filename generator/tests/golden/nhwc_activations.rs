@@ -1,14 +1,14 @@
 //! Networks with tensors in fp16 and in split NHWC: their programs run them, and copy the output of each layer to fp32 NCHW.
 
-use crate::run::{Built, floats, succeed};
+use crate::run::{Built, floats, stored_input, succeed};
 use std::collections::BTreeSet;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{Format, Layout, Network, Problem};
 use tdc_generator::plan::{
-    NetworkPlan, PlannedTensor, Planner, candidate_problems, plan_network_with, plan_problem,
-    problem_label, recipes,
+    NetworkPlan, Planner, candidate_problems, plan_network_with, plan_problem, problem_label,
+    recipes,
 };
 use tdc_generator::scheme::scheme;
 use tdc_generator::verify::reference::evaluate_network;
@@ -118,21 +118,6 @@ fn planned(network: &Network) -> NetworkPlan {
     let table = table.unwrap_or_else(|error| panic!("{error}"));
     let planner = Planner::new(gpu("h200").unwrap()).with_table(table);
     plan_network_with(network, planner).unwrap_or_else(|errors| panic!("{errors:?}"))
-}
-
-/// The bytes of an input: fp32 in NCHW, or uint8 in NHWC.
-fn stored_input(input: &PlannedTensor, x: &[f32]) -> Vec<u8> {
-    if input.format == Format::default() {
-        return x.iter().flat_map(|value| value.to_le_bytes()).collect();
-    }
-    let (channels, pixels) = (input.shape.c as usize, input.shape.pixels() as usize);
-    let pixel = |image: &'_ [f32], pixel: usize| -> Vec<u8> {
-        let values = image.iter().skip(pixel).step_by(pixels);
-        values.map(|&value| value as u8).collect()
-    };
-    x.chunks(channels * pixels)
-        .flat_map(|image| (0..pixels).flat_map(move |at| pixel(image, at)))
-        .collect()
 }
 
 /// The output of the network, and the output of every layer as the program copies it, against float64.

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use tdc_generator::compile::cpu::write_headers;
 use tdc_generator::emit::write;
-use tdc_generator::ir::Problem;
-use tdc_generator::plan::recipes;
+use tdc_generator::ir::{DType, Layout, Problem};
+use tdc_generator::plan::{PlannedTensor, recipes};
 use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
 use tdc_runtime::Transform;
@@ -638,4 +638,21 @@ fn variants_are_chosen_at_load(built: &Built) {
         text,
         "pair: load_memory: there is no variant `h2000`; there are h200, rtx2080ti\n"
     );
+}
+
+/// The bytes of an input: fp32 in NCHW, or uint8 in either layout.
+pub fn stored_input(input: &PlannedTensor, x: &[f32]) -> Vec<u8> {
+    match (input.format.dtype, input.format.layout) {
+        (DType::Fp32, _) => return x.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        (_, Layout::Nchw) => return x.iter().map(|&value| value as u8).collect(),
+        _ => {}
+    }
+    let (channels, pixels) = (input.shape.c as usize, input.shape.pixels() as usize);
+    let pixel = |image: &'_ [f32], pixel: usize| -> Vec<u8> {
+        let values = image.iter().skip(pixel).step_by(pixels);
+        values.map(|&value| value as u8).collect()
+    };
+    x.chunks(channels * pixels)
+        .flat_map(|image| (0..pixels).flat_map(move |at| pixel(image, at)))
+        .collect()
 }

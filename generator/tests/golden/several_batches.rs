@@ -1,17 +1,17 @@
 //! Networks with plans for several batches: any number of images up to the largest gives what the reference gives, and no memory of the
 //! caller beyond them is touched.
 
-use crate::run::{Built, floats, outcome, succeed};
+use crate::run::{Built, floats, outcome, stored_input, succeed};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::gpu::Targets;
 use tdc_generator::ir::{
-    Activation, Batches, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions,
-    TensorShape,
+    Activation, Batches, ConvOptions, DType, InputEncoding, Layout, LinearOptions, Network,
+    NetworkBuilder, OpOptions, TensorShape,
 };
 use tdc_generator::plan::{NetworkPlan, plan_variants, section_recipes, weight_sections};
 use tdc_generator::verify::reference::evaluate_network;
-use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random, random_input};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 /// Name of the folder and of the network for one GPU.
@@ -23,9 +23,23 @@ pub const TWO: &str = "batches_of_two";
 /// The largest batch.
 const LARGEST: u32 = 8;
 
-/// An image of 1260 bytes and 11 results: images and results of odd numbers begin at addresses that are not multiples of 16 bytes.
+/// Images of 1260 bytes, for one GPU of 140 in uint8 NHWC, and 11 results: images and results of odd numbers begin at addresses that are not
+/// multiples of 16 bytes. 140 elements in fp32 are such a multiple.
 pub fn batches(name: &str, gpus: &[&str]) -> Network {
-    let mut net = NetworkBuilder::new(name, TensorShape::new(LARGEST, 5, 9, 7));
+    let has_bytes = name == ONE;
+    let rows = if has_bytes { 4 } else { 9 };
+    let mut net = NetworkBuilder::new(name, TensorShape::new(LARGEST, 5, rows, 7));
+    if has_bytes {
+        net.encode_input(
+            0,
+            InputEncoding {
+                dtype: DType::Uint8,
+                layout: Layout::Nhwc,
+                mean: Some(vec![0.5, 0.25, 0.75, 0.0, 1.0]),
+                std: None,
+            },
+        );
+    }
     let conv = ConvOptions {
         bias: true,
         activation: Activation::Relu,
@@ -60,7 +74,8 @@ fn plans(network: &Network) -> Vec<NetworkPlan> {
 fn case(built: &Built, network: &Network) -> (PathBuf, PathBuf, Vec<f64>) {
     let plans = plans(network);
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-    let x = Random::new(9).values(network.input().len() as usize);
+    let given = &plans[plans.len() - 1].inputs[0];
+    let x = random_input(given, &mut Random::new(9));
     let x64 = [x.iter().map(|&value| f64::from(value)).collect()];
     for section in weight_sections(&plans) {
         let recipes = section_recipes(network, &section);
@@ -77,7 +92,7 @@ fn case(built: &Built, network: &Network) -> (PathBuf, PathBuf, Vec<f64>) {
         std::fs::write(&path, bytes).unwrap();
         path
     };
-    let x: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let x = stored_input(given, &x);
     (file("weights", &bytes), file("input", &x), expected)
 }
 

@@ -1,14 +1,15 @@
 //! A network with several inputs: its program reads each of them, and computes what the reference does.
 
 use crate::networks::plan;
-use crate::run::{Built, floats, outcome, succeed};
+use crate::run::{Built, floats, outcome, stored_input, succeed};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::ir::{
-    Activation, BinaryOp, ConvOptions, Network, NetworkBuilder, OpOptions, TensorShape,
+    Activation, BinaryOp, ConvOptions, DType, InputEncoding, Network, NetworkBuilder, OpOptions,
+    TensorShape,
 };
 use tdc_generator::plan::recipes;
 use tdc_generator::verify::reference::evaluate_network;
-use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random, random_input};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 /// Name of the folder and of the network.
@@ -25,6 +26,11 @@ fn siamese() -> Network {
     ];
     let inputs = inputs.map(|(name, shape)| (name.to_owned(), shape));
     let mut net = NetworkBuilder::with_inputs(NAME, &inputs);
+    let bytes = InputEncoding {
+        dtype: DType::Uint8,
+        ..InputEncoding::PLAIN
+    };
+    net.encode_input(1, bytes);
     let add = |net: &mut NetworkBuilder, name: &str, inputs: &[&str], options: OpOptions| {
         let inputs: Vec<String> = inputs.iter().map(|&input| input.to_owned()).collect();
         net.op(name, Some(&inputs), options);
@@ -67,7 +73,7 @@ pub fn all_inputs_are_read(built: &Built) {
     let mut random = Random::new(9);
     let inputs = plan.inputs.iter();
     let inputs: Vec<Vec<f32>> = inputs
-        .map(|input| random.values(input.shape.len() as usize))
+        .map(|input| random_input(input, &mut random))
         .collect();
     let doubles = |input: &Vec<f32>| input.iter().map(|&value| f64::from(value)).collect();
     let doubles: Vec<Vec<f64>> = inputs.iter().map(doubles).collect();
@@ -80,10 +86,9 @@ pub fn all_inputs_are_read(built: &Built) {
     let mut program = built.program(NAME);
     program.arg("--weights").arg(&weights).args(["--runs", "1"]);
     program.arg("--output").arg(&output);
-    for (index, input) in inputs.iter().enumerate() {
+    for (index, (planned, input)) in plan.inputs.iter().zip(&inputs).enumerate() {
         let path = built.path(&format!("siamese-{index}.bin"));
-        let bytes: Vec<u8> = input.iter().flat_map(|value| value.to_le_bytes()).collect();
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&path, stored_input(planned, input)).unwrap();
         program.arg("--input").arg(path);
     }
     succeed(&mut program);

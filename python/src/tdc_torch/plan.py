@@ -95,6 +95,8 @@ def _ranks(name: str, value: object) -> Ranks:
 
 
 def _shape(value: Yaml) -> tuple[int, ...] | None:
+    if isinstance(value, dict):
+        value = value.get("shape")
     if isinstance(value, str):
         return tuple(int(size) for size in value.split("x"))
     return tuple(int(str(size)) for size in value) if isinstance(value, list) else None

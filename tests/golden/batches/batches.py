@@ -1,4 +1,4 @@
-"""batches: 8x5x9x7 -> 8x11x1x1, fp32 NCHW.
+"""batches: 8x5x4x7 (uint8 NHWC) -> 8x11x1x1, fp32 NCHW.
 
 Runs the generated kernels on PyTorch's tensors, on PyTorch's current stream, without copies:
 
@@ -30,10 +30,10 @@ import torch
 FOLDER = pathlib.Path(__file__).resolve().parent
 # Names and shapes of the tensors. Outputs are fp32 in NCHW.
 INPUTS: dict[str, tuple[int, ...]] = {
-    "input": (8, 5, 9, 7),
+    "input": (8, 4, 7, 5),  # NHWC
 }
 INPUT_TYPES: dict[str, torch.dtype] = {
-    "input": torch.float32,
+    "input": torch.uint8,
 }
 OUTPUTS: dict[str, tuple[int, ...]] = {
     "head": (8, 11, 1, 1),
@@ -122,7 +122,7 @@ class _Instance:
                     f"`{name}` must be {dtype} of {shape} on {self.device}, not {tensor.dtype} of "
                     f"{tuple(tensor.shape)} on {tensor.device}"
                 )
-        inputs = [tensor.contiguous() for tensor in inputs]
+        inputs = [_aligned(tensor.contiguous()) for tensor in inputs]
         stream = torch.cuda.current_stream(self.device)
         # The activations are those of the instance: a run on another stream waits for the one before it. A
         # captured run cannot wait for others; replaying it beside other calls is the caller's affair.
@@ -158,6 +158,11 @@ def _run(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
 @torch.library.register_fake("tdc_batches::run")
 def _run_fake(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
     return _empty_outputs(inputs, inputs[0].shape[0])
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if kernels cannot load from its address, as that of a part of a larger tensor."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 def _empty_outputs(inputs: Sequence[torch.Tensor], images: int) -> list[torch.Tensor]:

@@ -122,7 +122,7 @@ class _Instance:
                     f"`{name}` must be {dtype} of {shape} on {self.device}, not {tensor.dtype} of "
                     f"{tuple(tensor.shape)} on {tensor.device}"
                 )
-        inputs = [tensor.contiguous() for tensor in inputs]
+        inputs = [_aligned(tensor.contiguous()) for tensor in inputs]
         stream = torch.cuda.current_stream(self.device)
         # The activations are those of the instance: a run on another stream waits for the one before it. A
         # captured run cannot wait for others; replaying it beside other calls is the caller's affair.
@@ -156,6 +156,11 @@ def _run(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
 @torch.library.register_fake("tdc_pair::run")
 def _run_fake(inputs: list[torch.Tensor], instance: int) -> list[torch.Tensor]:
     return _empty_outputs(inputs, inputs[0].shape[0])
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if kernels cannot load from its address, as that of a part of a larger tensor."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 def _empty_outputs(inputs: Sequence[torch.Tensor], images: int) -> list[torch.Tensor]:

@@ -90,14 +90,27 @@ pub(super) fn written(node: &Node, report: &mut Report<'_>) -> Vec<WrittenInput>
     }
 }
 
-/// Whether the entries describe one input. Else they are names and inputs.
+/// Whether the entries describe one input. Else they are names and inputs, which may be named as keys are: `{mean: 1x3x8x8, std: 1x3x8x8}`.
 fn is_encoding(entries: &[(Node, Node)]) -> bool {
-    let mut names = entries.iter().map(|(key, _)| match &key.value {
-        Value::String(word) => &word[..],
-        _ => "",
-    });
-    let all_known = names.clone().all(|name| Mapping::Input.has(name));
-    names.any(|name| name == Key::Shape.name()) || all_known && !entries.is_empty()
+    let name = |key: &Node| match &key.value {
+        Value::String(word) => word.clone(),
+        _ => String::new(),
+    };
+    let is_shape_key = |key: &Node| name(key) == Key::Shape.name();
+    let is_input = |(key, value): &&(Node, Node)| match &value.value {
+        Value::Map(_) => true,
+        Value::String(text) => text.parse::<TensorShape>().is_ok(),
+        Value::List(_) => !Mapping::Input.has(name(key)),
+        _ => false,
+    };
+    let has_shape = entries.iter().any(|(key, _)| is_shape_key(key));
+    let mut others = entries.iter().filter(|(key, _)| !is_shape_key(key));
+    let are_keys = || entries.iter().all(|(key, _)| Mapping::Input.has(name(key)));
+    match entries.len() {
+        0 => false,
+        1 if has_shape => true,
+        _ => !others.all(|entry| is_input(&entry)) && (has_shape || are_keys()),
+    }
 }
 
 fn input(name: Option<&String>, node: &Node, report: &mut Report<'_>) -> Option<WrittenInput> {

@@ -118,13 +118,11 @@ impl ModelOptions {
     /// Sets how the caller stores the inputs.
     fn encode_inputs(&self, network: &mut Network, report: &mut Report<'_>) {
         let count = network.inputs().len();
-        for input in self
-            .inputs
-            .iter()
-            .filter(|input| !input.encoding.is_plain())
-        {
+        for input in &self.inputs {
             let inputs = network.inputs();
             let index = match &input.name {
+                // Its shape is an error where the model is read.
+                None if input.encoding.is_plain() => continue,
                 None => (count == 1).then_some(0),
                 Some(name) => inputs.iter().position(|op| op.name == *name),
             };
@@ -137,6 +135,9 @@ impl ModelOptions {
                 report.error(input.at, message);
                 continue;
             };
+            if input.encoding.is_plain() {
+                continue;
+            }
             if let Err(errors) = network.encode_input(index, input.encoding.clone()) {
                 errors
                     .into_iter()

@@ -49,6 +49,14 @@ impl ProjectedProblem {
         }
     }
 
+    /// Both convolutions, in fp32 NCHW and without epilogue.
+    pub fn convolutions(&self) -> [ConvProblem; 2] {
+        [self.product().shape, self.shortcut_shape()].map(|shape| ConvProblem {
+            precision: self.precision,
+            ..ConvProblem::new(shape)
+        })
+    }
+
     /// Whether no size is zero or too large for kernels to index, and both convolutions have the same output shape.
     pub fn is_valid(&self) -> bool {
         let [c, h, w] = self.shortcut.image;
@@ -120,6 +128,14 @@ impl ProblemKind for ProjectedProblem {
 
     fn residual_shape(&self) -> TensorShape {
         self.shortcut_input()
+    }
+
+    /// The pixels that the stride leaves.
+    fn residual_read(&self) -> TensorShape {
+        TensorShape {
+            c: self.shortcut.image[0],
+            ..self.x
+        }
     }
 
     fn reads_bias(&self) -> bool {
@@ -239,5 +255,9 @@ mod tests {
         assert_eq!(y, [100.5, 290.5, 0.0, 7.0]);
         assert_eq!(problem.weights(), [[2, 3, 1, 1]]);
         assert_eq!(problem.flops(), 2 * 2 * 2 * 3);
+        // The input, two of six pixels of the shortcut's, the output; three headers; weights and biases.
+        let elements = 2 + 2 * 2 + 2 * 2 + 6 + 2;
+        let bytes = Problem::Projected(problem).bytes();
+        assert_eq!(bytes, 4 * elements + 3 * Format::SPLIT_HEADER_BYTES);
     }
 }

@@ -1,7 +1,7 @@
 //! The convolutions that are measured.
 
 use crate::ir::{
-    ConvOptions, ConvProblem, CpProblem, LayerSpec, Layout, Precision, Problem, Reduce,
+    ConvOptions, ConvProblem, CpProblem, DType, LayerSpec, Layout, Precision, Problem, Reduce,
     TensorShape, Tolerance,
 };
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
@@ -115,18 +115,27 @@ pub fn shape_label(shape: &ConvShape) -> String {
 }
 
 /// Every distinct convolution and CP layer of a plan, in order of first use, without Tucker layers in a
-/// single launch. The tile of the plan is named `plan`; if the plan has several because of different
-/// epilogues, the first has that name and the others follow it.
+/// single launch, for tensors in fp32. The tile of the plan is named `plan`; if the plan has several because of different
+/// epilogues, the first has that name and the others follow it. Of a unit for tensors of other types no tile is named.
 pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
     let mut known = HashMap::new();
-    for unit in units {
-        let (conv, cp_rank) = match unit.problem {
-            Problem::Conv(conv) => (conv, None),
-            Problem::Cp(CpProblem { conv, rank }) => (conv, Some(rank)),
-            _ => continue,
+    let convolutions = units.iter().flat_map(|unit| {
+        let of_unit = match unit.problem {
+            Problem::Conv(conv) => vec![(conv, None)],
+            Problem::Cp(CpProblem { conv, rank }) => vec![(conv, Some(rank))],
+            Problem::Projected(projected) => {
+                projected.convolutions().map(|conv| (conv, None)).to_vec()
+            }
+            _ => Vec::new(),
         };
-        let layout = unit.problem.x_layout();
+        of_unit.into_iter().map(move |of_unit| (unit, of_unit))
+    });
+    for (unit, (conv, cp_rank)) in convolutions {
+        let layout = match conv.input.layout {
+            Layout::Hwcn => Layout::Hwcn,
+            Layout::Nchw | Layout::Nhwc => Layout::Nchw,
+        };
         let mut label = shape_label(&conv.shape);
         if let Some(rank) = cp_rank {
             label += &format!(" rank {rank}");
@@ -154,7 +163,10 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
             tile: unit.tile.0.clone(),
             reduce: conv.reduce,
         };
-        if !found[index].named.contains(&named) {
+        let kind = unit.problem.kind();
+        let is_fp32 =
+            [kind.input(), kind.output()].map(|tensor| tensor.format.dtype) == [DType::Fp32; 2];
+        if is_fp32 && !found[index].named.contains(&named) {
             found[index].named.push(named);
         }
     }

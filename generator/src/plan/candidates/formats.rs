@@ -12,7 +12,7 @@ use crate::ir::{ConvProblem, DType, Format, GlobalPoolProblem, PoolProblem, Prec
 use crate::plan::graph::{Task, TaskGraph};
 
 /// Images from which on split NHWC is considered. With fewer of them conversions cost more than they save.
-const SPLIT_BATCH: u32 = 8;
+pub(super) const SPLIT_BATCH: u32 = 8;
 
 /// Adds the candidates of each task that can have such an input or output.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {

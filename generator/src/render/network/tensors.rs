@@ -1,6 +1,6 @@
 //! The inputs and outputs of a network in its interface.
 
-use crate::ir::{DType, Layout, Tensor, TensorShape};
+use crate::ir::{DType, Layout, TensorShape};
 use crate::plan::{NetworkPlan, PlannedTensor, TENSOR_ALIGNMENT};
 use crate::render::kernel::pointee;
 use crate::render::text::{literal, markdown_cell};
@@ -76,7 +76,7 @@ impl TensorContext {
         } = tensor;
         let dtype = format.dtype.as_str();
         let layout = format.layout.name().to_lowercase();
-        let bytes = Tensor::new(*shape, *format).bytes();
+        let bytes = tensor.bytes();
         let row = |dtype: String, layout: String| {
             let TensorShape { batch, c, h, w } = *shape;
             let size = shape.len();

@@ -17,12 +17,11 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     float* y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
     constexpr int CONSUMER_WARPS = 4, PREFETCHED = 3072, PACKED_WEIGHTS = 9216, STAGES = 2, INPUT_STAGES = 2,
-        LOADER_WARPS = 3, N = 19, TILES = 5, TILE_STEP = 3, TILE_STAGES = 6, STAGE_WEIGHTS = 1536,
-        IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1, PAD_LEFT = 1, C = 21, FILTER_W = 3, FILTER_H = 3,
-        STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32, EXCHANGE_PITCH = 68;
+        LOADER_WARPS = 3, N = 19, TILES = 5, TILE_STEP = 3, TILE_STAGES = 6, STAGE_WEIGHTS = 1536, OUT_H = 6,
+        IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1, PAD_LEFT = 1, H = 6, W = 8, C = 21, FILTER_W = 3,
+        FILTER_H = 3, STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32, EXCHANGE_PITCH = 68, OUT_W = 8;
     constexpr int INPUT_AT = 3072, INPUT_SCALES_AT = 5632, BARRIERS_AT = 7880, EPILOGUE_AT = 7816,
         DEQUANT_SCALE_AT = 9216, SCALE_AT = 9248, SHIFT_AT = 9269, WARP_MAX_AT = 5634, EXCHANGE_AT = 5640;
-    constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 4, TW = 8, TN = 32;  // output rows, columns and channels of a tile
     // chunks of the sum, K steps of a chunk and of a stage of weights
     constexpr int CHUNKS = 2, STEPS = 9, STAGE_STEPS = 3;
