@@ -470,7 +470,7 @@ fn encode_inputs(network: &mut Network, index: usize) {
     let count = network.inputs().len();
     for (at, op) in network.ops[..count].iter_mut().enumerate() {
         let kind = index + 3 * at;
-        let of_channels = |first: f32| (0..op.y.c).map(|c| first + 0.25 * c as f32).collect();
+        let of_channels = |first: f32| (0..op.y.c).map(|c| first + 0.0625 * c as f32).collect();
         let encoding = InputEncoding {
             dtype: [DType::Fp32, DType::Fp32, DType::Uint8][kind % 3],
             layout: [Layout::Nchw, Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 4],
