@@ -204,10 +204,13 @@ impl Folder<'_> {
     fn normalize(&mut self, id: OpId, encoding: &InputEncoding) {
         let op = self.network.op(id);
         let from = encoding.format();
-        let given = self
-            .graph
-            .add_value(format!("{}.given", op.name), op.y, None);
-        self.graph.values[given.0].format = from;
+        let given = ValueId(self.graph.values.len());
+        self.graph.values.push(Value {
+            name: format!("{}.given", op.name),
+            shape: op.y,
+            format: from,
+            parent: None,
+        });
         self.graph.inputs[id.0] = given;
         self.graph.tasks.push(Task {
             name: format!("{}.normalize", op.name),

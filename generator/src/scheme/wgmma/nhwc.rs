@@ -40,7 +40,7 @@ use kernel::{Input, kernel};
 pub use prepared::Prepared;
 pub use projected::Projected;
 pub use stem::Stem;
-use tile_space::{fastest_few, tiles};
+use tile_space::{offer_fastest, tiles};
 
 /// See the [module](self).
 pub struct WgmmaNhwc;
@@ -94,12 +94,8 @@ impl Scheme for WgmmaNhwc {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let gpu = search.gpu();
-        for (_, tile) in fastest_few(tiles(problem, gpu)) {
-            let tile = tile.into();
-            let work = self.work(problem, &tile, gpu);
-            search.offer(tile, &work);
-        }
+        let all = tiles(problem, search.gpu());
+        offer_fastest(self, problem, all, search);
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

@@ -3,7 +3,7 @@
 use super::cells::{Cells, Phase};
 use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Epilogue, Format, Layout, Problem, ProjectedProblem};
+use crate::ir::{ConvProblem, Format, Layout, Problem, ProjectedProblem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::sum::SumContext;
@@ -179,28 +179,19 @@ pub(super) fn kernel(
     gpu: &Gpu,
 ) -> KernelBlueprint {
     let context = context(&WgmmaNhwcContext::new(problem, sizes, layout, input));
-    let args = match input {
-        Input::Given => convolution::args(problem, false),
-        Input::Prepared(at) => {
-            let mut args = convolution::args(problem, false);
-            args[0] = at;
-            args
-        }
-        // The shortcut's input takes the place of a residual.
-        Input::Projected(_) => {
-            let epilogue = Epilogue {
-                residual: true,
-                ..problem.epilogue
-            };
-            convolution::args(
-                &ConvProblem {
-                    epilogue,
-                    ..*problem
-                },
-                false,
-            )
-        }
-    };
+    let mut epilogue = problem.epilogue;
+    // The shortcut's input takes the place of a residual.
+    epilogue.residual |= matches!(input, Input::Projected(_));
+    let mut args = convolution::args(
+        &ConvProblem {
+            epilogue,
+            ..*problem
+        },
+        false,
+    );
+    if let Input::Prepared(at) = input {
+        args[0] = at;
+    }
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/wgmma_nhwc.cu",

@@ -3,7 +3,7 @@
 
 use super::geometry::NhwcGeometry;
 use super::kernel::{Input, kernel};
-use super::tile_space::{fastest_few, tiles_of};
+use super::tile_space::{offer_fastest, tiles_of};
 use super::{WgmmaNhwcTile, supports_split_output};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem, ProblemKind};
@@ -100,12 +100,8 @@ impl<P: Preparation> Scheme for Prepared<P> {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let gpu = search.gpu();
-        for (_, tile) in fastest_few(self.all_tiles(problem, gpu)) {
-            let tile = tile.into();
-            let work = Scheme::work(self, problem, &tile, gpu);
-            search.offer(tile, &work);
-        }
+        let all = self.all_tiles(problem, search.gpu());
+        offer_fastest(self, problem, all, search);
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

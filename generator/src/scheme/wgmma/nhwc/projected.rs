@@ -6,7 +6,7 @@
 
 use super::geometry::NhwcGeometry;
 use super::kernel::{Input, kernel};
-use super::tile_space::{fastest_few, tiles_of};
+use super::tile_space::{offer_fastest, tiles_of};
 use super::{WgmmaNhwcTile, supports_problem, terms};
 use crate::gpu::Gpu;
 use crate::ir::{Format, Precision, Problem, ProjectedProblem};
@@ -50,12 +50,8 @@ impl Scheme for Projected {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let gpu = search.gpu();
-        for (_, tile) in fastest_few(tiles(problem, gpu)) {
-            let tile = tile.into();
-            let work = self.work(problem, &tile, gpu);
-            search.offer(tile, &work);
-        }
+        let all = tiles(problem, search.gpu());
+        offer_fastest(self, problem, all, search);
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
