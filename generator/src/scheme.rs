@@ -111,11 +111,6 @@ pub trait Scheme: Sync {
         self.info().is_default
     }
 
-    /// Whether the planner considers the scheme for a problem by default.
-    fn is_default_for(&self, _problem: &Problem) -> bool {
-        self.is_default()
-    }
-
     /// Whether the scheme computes all factors of a factorised layer in one launch: [`SchemeInfo::fuses_factors`].
     fn fuses_factors(&self) -> bool {
         self.info().fuses_factors

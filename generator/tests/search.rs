@@ -170,7 +170,7 @@ fn check(problem: &Problem, gpu: &'static Gpu) {
             continue;
         };
         assert_eq!(us, expected_us, "{name}: {tile:?}, not {expected:?}");
-        if scheme.is_default_for(problem) && best.is_none_or(|(best_us, _)| us < best_us) {
+        if scheme.is_default() && best.is_none_or(|(best_us, _)| us < best_us) {
             best = Some((us, scheme.name()));
         }
     }
@@ -180,7 +180,7 @@ fn check(problem: &Problem, gpu: &'static Gpu) {
             assert_eq!((choice.scheme.name(), choice.predicted_us), (scheme, us));
         }
         (choice, None) => assert!(
-            choice.is_err() || !choice.is_ok_and(|choice| choice.scheme.is_default_for(problem)),
+            choice.is_err() || !choice.is_ok_and(|choice| choice.scheme.is_default()),
             "{label}"
         ),
         (Err(error), Some(_)) => panic!("{label}: {error:?}"),
@@ -318,9 +318,7 @@ mod deep {
         for file in ["core-shapes.yaml", "held-out.yaml"] {
             for problem in layer_set(file) {
                 let planner = Planner::new(gpu);
-                let default = SCHEMES
-                    .iter()
-                    .filter(|scheme| scheme.is_default_for(&problem));
+                let default = SCHEMES.iter().filter(|scheme| scheme.is_default());
                 let times = default
                     .filter_map(|&scheme| exhaustive(&planner, &problem, scheme, gpu))
                     .map(|(us, _)| us);

@@ -6,7 +6,7 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, Batches, ConvProblem, DType, Network, OpKind, Precision, Problem, Reduce,
+    Activation, Batches, ConvProblem, DType, Format, Network, OpKind, Precision, Problem, Reduce,
     TilePolicy,
 };
 use tdc_generator::measure::tune::{Problems, present_text};
@@ -411,13 +411,21 @@ fn row(problem: &Problem, us: f64) -> String {
     row_of(problem, name, us)
 }
 
-/// The problem of the candidate of this name.
+/// The problem of the candidate of this name, with activations in fp32 NCHW.
 fn candidate(graph: &TaskGraph, name: &str) -> Problem {
     let candidates = graph.candidates().into_iter();
-    let mut named = candidates.filter(|candidate| candidate.task.name == name);
-    let candidate = named.next().expect("a candidate of this name");
-    assert_eq!(named.next(), None);
-    candidate.task.problem
+    let named = candidates.filter(|candidate| candidate.task.name == name);
+    let mut problems = named
+        .map(|candidate| candidate.task.problem)
+        .filter(|problem| {
+            let tensors = [problem.kind().input(), problem.kind().output()];
+            tensors
+                .iter()
+                .all(|tensor| tensor.format == Format::default())
+        });
+    let problem = problems.next().expect("a candidate of this name");
+    assert_eq!(problems.next(), None);
+    problem
 }
 
 /// Rows of the candidates with these times: first, core and last factor, the complete layer, core_last. No row for a time of 0.

@@ -5,7 +5,7 @@
 // and in runs of eight numbers, 16 bytes. Words of the header:
 //   0     scale
 //   1     number of maxima
-//   4...  maxima: no value has a larger magnitude than the largest of them
+//   4...  maxima, and zeros up to a multiple of four: no value has a larger magnitude than the largest of them
 // A kernel must know the scale before it knows its outputs. It takes it from a bound of their magnitude. A block of
 // a convolution writes the largest magnitude of its outputs, from which the next kernel computes such a bound.
 [[maybe_unused]] constexpr int TDC_SPLIT_HEADER_RUNS = 256, TDC_SPLIT_FIRST_MAX = 4;
@@ -14,12 +14,23 @@
     return *reinterpret_cast<const float*>(tensor);
 }
 
-// The largest of the maxima, for all lanes of a warp, which call it together.
+// The largest of the maxima, for all lanes of a warp, which call it together. A lane loads its maxima at once:
+// a wait for the L2 cache takes longer than the rest.
 [[maybe_unused]] static __device__ __forceinline__ float tdc_split_max(const uint4* tensor) {
+    constexpr int LOADS = TDC_SPLIT_HEADER_RUNS / 32;
     const int maxima = reinterpret_cast<const int*>(tensor)[1];
-    const float* const first = reinterpret_cast<const float*>(tensor) + TDC_SPLIT_FIRST_MAX;
+    const float4* const first = reinterpret_cast<const float4*>(tensor) + TDC_SPLIT_FIRST_MAX / 4;
+    float4 loaded[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; ++i) {
+        const int run = 32 * i + threadIdx.x % 32;
+        loaded[i] = 4 * run < maxima ? first[run] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
     float largest = 0.0f;
-    for (int i = threadIdx.x % 32; i < maxima; i += 32) largest = fmaxf(largest, first[i]);
+#pragma unroll
+    for (int i = 0; i < LOADS; ++i) {
+        largest = fmaxf(largest, fmaxf(fmaxf(loaded[i].x, loaded[i].y), fmaxf(loaded[i].z, loaded[i].w)));
+    }
     return tdc_warp_max(largest);
 }
 
@@ -39,13 +50,15 @@ tdc_to_split(float first, float second, unsigned& hi, unsigned& lo) {
     lo = tdc_to_fp16x2(first - tdc_fp16x2_low(hi), second - tdc_fp16x2_high(hi));
 }
 
+[[maybe_unused]] static __device__ __forceinline__ void tdc_write_split_max(uint4* tensor, int i, float value) {
+    reinterpret_cast<float*>(tensor)[TDC_SPLIT_FIRST_MAX + i] = value;
+}
+
+// Of a tensor that has as many maxima, which others write.
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_write_split_header(uint4* tensor, float scale, int maxima) {
     *reinterpret_cast<float*>(tensor) = scale;
     reinterpret_cast<int*>(tensor)[1] = maxima;
-}
-
-[[maybe_unused]] static __device__ __forceinline__ void tdc_write_split_max(uint4* tensor, int i, float value) {
-    reinterpret_cast<float*>(tensor)[TDC_SPLIT_FIRST_MAX + i] = value;
+    for (int i = maxima; i % 4 > 0; ++i) tdc_write_split_max(tensor, i, 0.0f);
 }
 #endif

@@ -357,23 +357,21 @@ impl Planner {
         best
     }
 
-    /// The tile of a scheme with the least predicted time, at most `limit_us`, whose weights have the given layouts. The scheme must be one
-    /// that is chosen by default.
+    /// The default scheme and tile with the least predicted time, at most `limit_us`, whose weights have the given layouts.
     pub(super) fn choose_with_layouts(
         &self,
         problem: &Problem,
-        scheme: &'static dyn Scheme,
         layouts: &[WeightLayout],
         limit_us: f64,
     ) -> Option<Choice> {
-        if !scheme.is_default_for(problem) {
-            return None;
-        }
-        let tiles = scheme.tiles(problem, self.gpu).into_iter();
-        let tiles = tiles.map(|tile| (self.predicted_us(problem, scheme, &tile), tile));
-        let mut tiles: Vec<_> = tiles.filter(|(us, _)| *us <= limit_us).collect();
-        tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let (predicted_us, tile) = tiles.into_iter().find(|(_, tile)| {
+        let default = SCHEMES.iter().filter(|scheme| scheme.is_default());
+        let tiles = default.flat_map(|&scheme| {
+            let tiles = scheme.tiles(problem, self.gpu).into_iter();
+            tiles.map(move |tile| (self.predicted_us(problem, scheme, &tile), scheme, tile))
+        });
+        let mut tiles: Vec<_> = tiles.filter(|(us, ..)| *us <= limit_us).collect();
+        tiles.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        let (predicted_us, scheme, tile) = tiles.into_iter().find(|(_, scheme, tile)| {
             let blueprint = scheme.blueprint(problem, tile, self.gpu);
             std::iter::once(&blueprint.weights)
                 .chain(&blueprint.extra_weight_layouts)
@@ -416,9 +414,8 @@ impl Planner {
                 .or_else(|| self.by_tuning_table(problem, Some(scheme)))
                 .or_else(|| self.by_model(problem, &[scheme])),
             (None, None) => {
-                let (default, others): (Vec<_>, Vec<_>) = SCHEMES
-                    .iter()
-                    .partition(|scheme| scheme.is_default_for(problem));
+                let (default, others): (Vec<_>, Vec<_>) =
+                    SCHEMES.iter().partition(|scheme| scheme.is_default());
                 self.by_paper(problem, None)
                     .or_else(|| self.by_tuning_table(problem, None))
                     .or_else(|| self.by_model(problem, &default))

@@ -177,14 +177,19 @@ impl Op {
         // A task in several forms: other formats, or a linear layer as a convolution.
         let alone = candidates.iter().filter(touches);
         let alone = alone.filter(|candidate| candidate.covers.len() == 1);
-        if lowering.is_none() && alone.count() > tasks.len() {
+        let has_forms = alone.count() > tasks.len();
+        let has_factors = tasks.len() > 1;
+        if lowering.is_some() || !has_forms && !has_choice {
+            op.source = None;
+        } else if !has_forms || has_factors && TimeSource::Measured.has_times(planner, tasks) {
+            // Measured lowerings of a layer are not given up for formats that were not measured.
+            op.source = TimeSource::of_tasks(planner, tasks);
+        } else {
             let touching = candidates.iter().filter(touches);
             let touching: Vec<_> = touching.map(|candidate| candidate.task.clone()).collect();
             // Some forms may have no scheme, which excludes only these.
             let common = TimeSource::of_tasks(planner, &touching);
             op.source = Some(common.unwrap_or(TimeSource::Predicted));
-        } else if lowering.is_none() && has_choice {
-            op.source = TimeSource::of_tasks(planner, tasks);
         }
         op
     }
@@ -238,10 +243,12 @@ impl TimeSource {
     fn of_tasks(planner: &mut Planner, tasks: &[Task]) -> Option<Self> {
         [Self::Measured, Self::Predicted]
             .into_iter()
-            .find(|source| {
-                let mut tasks = tasks.iter();
-                tasks.all(|task| source.us(planner, task).is_some())
-            })
+            .find(|source| source.has_times(planner, tasks))
+    }
+
+    fn has_times(self, planner: &mut Planner, tasks: &[Task]) -> bool {
+        let mut tasks = tasks.iter();
+        tasks.all(|task| self.us(planner, task).is_some())
     }
 
     /// The time of a task, microseconds, regardless of the scheme and tile that the config requests: the least measured time, or the

@@ -43,9 +43,6 @@ const WARPGROUP: u32 = 4;
 /// Rows of the product of a warpgroup: output pixels.
 const WGMMA_M: u32 = 64;
 
-/// Images from which on the planner considers the scheme by default. With fewer images blocks do not fill the GPU, or are not measured.
-const DEFAULT_BATCH: u32 = 8;
-
 tile_numbers! {
     /// A tile of the [module](self)'s scheme.
     struct WgmmaTile {
@@ -84,15 +81,9 @@ impl Scheme for Wgmma {
                 Precision::Bf16,
             ],
             ..SchemeInfo::own(
-                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs, from 8 images on",
+                "convolutions of one group with at least 16 input channels and at least 8 output channels; on Hopper GPUs",
             )
         }
-    }
-
-    fn is_default_for(&self, problem: &Problem) -> bool {
-        let is_default =
-            |conv: &ConvProblem| conv.writes_fp16_nhwc() || conv.shape.batch >= DEFAULT_BATCH;
-        problem.conv().is_some_and(is_default)
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -4,15 +4,12 @@
 //!
 //! - fp16 NHWC, where the network allows it, for convolutions of precision fp16. Their products are of fp16 numbers in any case, so an fp16
 //!   input loses nothing that they would keep; an output, and a residual, are rounded in addition.
-//! - Split NHWC for batches of fp32 activations. It keeps 22 bits of values that are not much smaller than the largest.
+//! - Split NHWC for fp32 activations. It keeps 22 bits of values that are not much smaller than the largest.
 
 use super::candidate::Candidate;
 use super::linear_as_convolution::as_convolution;
 use crate::ir::{ConvProblem, DType, Format, GlobalPoolProblem, PoolProblem, Precision, Problem};
 use crate::plan::graph::{Task, TaskGraph};
-
-/// Images from which on split NHWC is considered. With fewer of them conversions cost more than they save.
-pub(super) const SPLIT_BATCH: u32 = 8;
 
 /// Adds the candidates of each task that can have such an input or output.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
@@ -23,8 +20,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         let is_flattened = graph.values[task.x.0].shape != task.problem.x();
         let problems = match graph.activations {
             DType::Fp16 => in_fp16(task),
-            _ if task.problem.x().batch >= SPLIT_BATCH => in_split(task),
-            _ => Vec::new(),
+            _ => in_split(task),
         };
         let problems = problems
             .into_iter()
@@ -43,7 +39,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
 pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Format> {
     match graph.activations {
         DType::Fp16 => (conv.precision == Precision::Fp16).then_some(Format::FP16_NHWC),
-        _ => (conv.shape.batch >= SPLIT_BATCH).then_some(Format::SPLIT_NHWC),
+        _ => Some(Format::SPLIT_NHWC),
     }
 }
 

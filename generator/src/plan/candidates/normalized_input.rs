@@ -1,7 +1,7 @@
 //! The normalisation of an input in uint8 together with the first layer that reads it, as one unit.
 
 use super::candidate::Candidate;
-use super::formats::{SPLIT_BATCH, first_layer_outputs};
+use super::formats::first_layer_outputs;
 use crate::ir::{Activation, ConvProblem, DType, Problem, Prologue};
 use crate::plan::graph::{Parameters, Task, TaskGraph};
 
@@ -11,8 +11,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         let Problem::Normalize(normalize) = task.problem else {
             continue;
         };
-        // For fewer images there is no scheme by default.
-        if normalize.from.dtype != DType::Uint8 || normalize.x.batch < SPLIT_BATCH {
+        if normalize.from.dtype != DType::Uint8 {
             continue;
         }
         let Some(reader) = graph.only_reader(task.y) else {
@@ -57,16 +56,7 @@ mod tests {
 
     /// Formats of the outputs of the candidates that normalise the input of a network of these ops.
     fn outputs(c: u32, dtype: DType, ops: &[(&str, &str, OpOptions)]) -> Vec<Format> {
-        outputs_of(8, c, dtype, ops)
-    }
-
-    fn outputs_of(
-        images: u32,
-        c: u32,
-        dtype: DType,
-        ops: &[(&str, &str, OpOptions)],
-    ) -> Vec<Format> {
-        let mut builder = NetworkBuilder::new("net", TensorShape::new(images, c, 9, 11));
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, c, 9, 11));
         let encoding = InputEncoding {
             dtype,
             layout: Layout::Nhwc,
@@ -107,7 +97,6 @@ mod tests {
         let both = [Format::default(), Format::SPLIT_NHWC];
         assert_eq!(outputs(3, DType::Uint8, &one), both);
         assert_eq!(outputs(3, DType::Fp32, &one), []);
-        assert_eq!(outputs_of(7, 3, DType::Uint8, &one), []);
         // Too many channels to be gathered.
         assert_eq!(outputs(5, DType::Uint8, &one), []);
         let pool = ("a", "input", OpOptions::GlobalAvgPool);

@@ -165,7 +165,11 @@ fn kernel_work(problem: &ConvertProblem) -> KernelWork {
         fma_fraction: 0.05,
         l2_bytes: bytes,
         dram_bytes: bytes,
-        l2_round_trips: 1.5,
+        l2_round_trips: match is_to_split(problem) {
+            // The number of maxima, then the maxima.
+            true => 3.5,
+            false => 1.5,
+        },
         ..KernelWork::default()
     }
 }

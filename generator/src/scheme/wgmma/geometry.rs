@@ -147,6 +147,8 @@ pub(super) struct SharedMemory {
     pub(super) warp_max_at: u32,
     /// Outputs of a warpgroup that pass to the lanes that store them.
     pub(super) exchange_at: u32,
+    /// Scales and shifts of the prologue.
+    pub(super) prologue_at: u32,
     /// Dequantisation scales and biases of the output channels.
     pub(super) epilogue_at: u32,
     pub(super) barriers_at: u32,
@@ -215,6 +217,10 @@ impl WgmmaGeometry {
             weights: stages * sum.stage_weights(),
             input,
             exchange: warpgroups * exchange.words,
+            prologue: match problem.prologue {
+                Some(_) => 2 * shape.c.next_multiple_of(MMA_K),
+                None => 0,
+            },
             tn,
             stages,
             loader_warps,
@@ -290,6 +296,7 @@ struct Buffers {
     input: u32,
     /// Of all consumer warpgroups.
     exchange: u32,
+    prologue: u32,
     /// Output channels of a block.
     tn: u32,
     /// Stages of the weights.
@@ -305,13 +312,15 @@ impl SharedMemory {
         let warp_max_at = input_scales_at + INPUT_STAGES;
         // Aligned to 16 bytes.
         let exchange_at = (warp_max_at + 2 * buffers.loader_warps).next_multiple_of(4);
-        let epilogue_at = exchange_at + buffers.exchange;
+        let prologue_at = exchange_at + buffers.exchange;
+        let epilogue_at = prologue_at + buffers.prologue;
         let barriers_at = (epilogue_at + 2 * tn).next_multiple_of(2);
         Self {
             input_at,
             input_scales_at,
             warp_max_at,
             exchange_at,
+            prologue_at,
             epilogue_at,
             barriers_at,
             // Two barriers of 8 bytes for each buffer.

@@ -54,6 +54,9 @@ struct WgmmaContext {
     input_scales_at: u32,
     warp_max_at: u32,
     exchange_at: u32,
+    prologue_at: u32,
+    /// Channels with scale and shift, those of complete chunks.
+    prologue_channels: u32,
     exchange_channels: u32,
     exchange_pitch: u32,
     epilogue_at: u32,
@@ -250,6 +253,8 @@ impl WgmmaContext {
             input_scales_at: sizes.memory.input_scales_at,
             warp_max_at: sizes.memory.warp_max_at,
             exchange_at: sizes.memory.exchange_at,
+            prologue_at: sizes.memory.prologue_at,
+            prologue_channels: shape.c.next_multiple_of(MMA_K),
             exchange_channels: sizes.exchange.channels,
             exchange_pitch: sizes.exchange.pitch,
             epilogue_at: sizes.memory.epilogue_at,

@@ -17,11 +17,13 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     float* y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
     constexpr int CONSUMER_WARPS = 4, PREFETCHED = 3072, PACKED_WEIGHTS = 9216, STAGES = 2, INPUT_STAGES = 2,
-        LOADER_WARPS = 3, N = 19, TILES = 5, TILE_STEP = 3, TILE_STAGES = 6, STAGE_WEIGHTS = 1536, OUT_H = 6,
-        IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1, PAD_LEFT = 1, H = 6, W = 8, C = 21, FILTER_W = 3,
-        FILTER_H = 3, STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32, EXCHANGE_PITCH = 68, OUT_W = 8;
-    constexpr int INPUT_AT = 3072, INPUT_SCALES_AT = 5632, BARRIERS_AT = 7880, EPILOGUE_AT = 7816,
-        DEQUANT_SCALE_AT = 9216, SCALE_AT = 9248, SHIFT_AT = 9269, WARP_MAX_AT = 5634, EXCHANGE_AT = 5640;
+        LOADER_WARPS = 3, N = 19, PROLOGUE_CHANNELS = 32, THREADS = 256, C = 21, TILES = 5, TILE_STEP = 3,
+        TILE_STAGES = 6, STAGE_WEIGHTS = 1536, OUT_H = 6, IMAGE_ROWS = 8, BATCH = 3, PAD_TOP = 1,
+        PAD_LEFT = 1, H = 6, W = 8, FILTER_W = 3, FILTER_H = 3, STEP_WEIGHTS = 512, EXCHANGE_CHANNELS = 32,
+        EXCHANGE_PITCH = 68, OUT_W = 8;
+    constexpr int INPUT_AT = 3072, INPUT_SCALES_AT = 5632, BARRIERS_AT = 7944, EPILOGUE_AT = 7880,
+        DEQUANT_SCALE_AT = 9216, PROLOGUE_AT = 7816, SCALE_AT = 9248, SHIFT_AT = 9269, WARP_MAX_AT = 5634,
+        EXCHANGE_AT = 5640;
     constexpr int TH = 4, TW = 8, TN = 32;  // output rows, columns and channels of a tile
     // chunks of the sum, K steps of a chunk and of a stage of weights
     constexpr int CHUNKS = 2, STEPS = 9, STAGE_STEPS = 3;
@@ -63,6 +65,13 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, packed + DEQUANT_SCALE_AT + n0 + i);
         tdc_copy_async4(epilogue + TN + i, bias + min(n0 + i, N - 1));
+    }
+    // Scales and shifts of the input's channels; channels after the last one have zero weights.
+    float* const scales = shared + PROLOGUE_AT;
+    float* const shifts = scales + PROLOGUE_CHANNELS;
+    for (int i = threadIdx.x; i < PROLOGUE_CHANNELS; i += THREADS) {
+        tdc_copy_async4(scales + i, packed + SCALE_AT + min(i, C - 1));
+        tdc_copy_async4(shifts + i, packed + SHIFT_AT + min(i, C - 1));
     }
     tdc_commit_copies();
     tdc_wait_copies<0>();
@@ -141,13 +150,15 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
             const auto convert_chunk = [&](float (&values)[ITEMS][8], const bool (&is_pixel)[ITEMS]) {
 #pragma unroll
                 for (int i = 0; i < ITEMS; ++i) {
-                    const int plane = item_of(i) / PLANE;
+                    const int channel0 = (chunk * PLANES + item_of(i) / PLANE) * 8;
 #pragma unroll
-                    for (int c = 0; c < 8; ++c) {
-                        const int channel = min((chunk * PLANES + plane) * 8 + c, C - 1);
-                        const float scaled = fmaf(__ldg(packed + SCALE_AT + channel), values[i][c],
-                                                  __ldg(packed + SHIFT_AT + channel));
-                        values[i][c] = tdc_sigmoid(scaled);
+                    for (int c = 0; c < 8; c += 4) {
+                        const float4 scale = *reinterpret_cast<const float4*>(scales + channel0 + c);
+                        const float4 shift = *reinterpret_cast<const float4*>(shifts + channel0 + c);
+                        values[i][c] = tdc_sigmoid(fmaf(scale.x, values[i][c], shift.x));
+                        values[i][c + 1] = tdc_sigmoid(fmaf(scale.y, values[i][c + 1], shift.y));
+                        values[i][c + 2] = tdc_sigmoid(fmaf(scale.z, values[i][c + 2], shift.z));
+                        values[i][c + 3] = tdc_sigmoid(fmaf(scale.w, values[i][c + 3], shift.w));
                     }
                 }
                 if (++chunk == CHUNKS) chunk = 0;
@@ -398,7 +409,7 @@ cudaError_t conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
 
     config.gridDim = dim3(1, 3);
     config.blockDim = dim3(256);
-    config.dynamicSmemBytes = 31584;
+    config.dynamicSmemBytes = 31840;
     return cudaLaunchKernelEx(
         &config,
         some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgmma_h4w8n32wg1cg1s2pg1ls2bt2_kernel,

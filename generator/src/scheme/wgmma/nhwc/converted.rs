@@ -17,7 +17,8 @@ pub struct Converted;
 
 impl Preparation for Converted {
     const NAME: &'static str = "wgmma_converted";
-    const PROBLEMS: &'static str = "convolutions of one group with a multiple of 16 input channels; on Hopper GPUs, from 8 images on";
+    const PROBLEMS: &'static str =
+        "convolutions of one group with a multiple of 16 input channels; on Hopper GPUs";
 
     fn prepared(&self, problem: &ConvProblem) -> Option<ConvProblem> {
         let is_supported = problem.shape.c.is_multiple_of(MMA_K)

@@ -9,7 +9,7 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem, ProblemKind};
 use crate::scheme::info::SchemeInfo;
 use crate::scheme::tiling::fastest;
-use crate::scheme::wgmma::{DEFAULT_BATCH, writes_supported_format};
+use crate::scheme::wgmma::writes_supported_format;
 use crate::scheme::{
     Blueprint, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork,
     convolution,
@@ -77,12 +77,6 @@ impl<P: Preparation> Scheme for Prepared<P> {
             precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
             ..SchemeInfo::own(P::PROBLEMS)
         }
-    }
-
-    fn is_default_for(&self, problem: &Problem) -> bool {
-        problem
-            .conv()
-            .is_some_and(|conv| conv.shape.batch >= DEFAULT_BATCH)
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -14,7 +14,8 @@ pub struct Stem;
 
 impl Preparation for Stem {
     const NAME: &'static str = "wgmma_stem";
-    const PROBLEMS: &'static str = "convolutions with at most four input channels and a stride of 1 or 2; on Hopper GPUs, from 8 images on";
+    const PROBLEMS: &'static str =
+        "convolutions with at most four input channels and a stride of 1 or 2; on Hopper GPUs";
 
     fn reads(&self, problem: &ConvProblem) -> bool {
         match problem.input.dtype {
