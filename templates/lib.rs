@@ -22,6 +22,7 @@ templates![
     "kernel/cp_fused.cu",
     "kernel/cp_last_mma.cu",
     "kernel/depthwise.cu",
+    "kernel/depthwise_nhwc.cu",
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",

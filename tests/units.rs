@@ -196,6 +196,29 @@ fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Activations in fp16 or split NHWC; numbers of runs that are no multiples of a block's, filters that registers cannot hold.
+fn depthwise_nhwc_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("depthwise_nhwc", 18, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.c = pick(&[8, 24, 40, 64, 104, 144, 296]);
+        (shape.n, shape.groups) = (shape.c, shape.c);
+        if pick(&[0, 0, 1]) == 1 {
+            (shape.r, shape.s) = (7, 7);
+            (shape.padding.top, shape.padding.left) = (3, 3);
+        }
+        let format = [Format::FP16_NHWC, Format::SPLIT_NHWC][pick(&[0, 1]) as usize];
+        conv.precision = match format {
+            Format::FP16_NHWC => Precision::Fp16,
+            _ => Precision::NAMES[pick(&[0, 0, 1, 2]) as usize].1,
+        };
+        (conv.input, conv.output) = (format, format);
+        conv.prologue = None;
+        conv.epilogue.residual = false;
+    })
+}
+
 /// Both kernels of TDC, half of them with atomics, some with more channels than threads in a block.
 fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
@@ -1458,6 +1481,7 @@ mod random {
         direct_is_right: direct_units, 8 of 60;
         pointwise_is_right: pointwise_units, 6 of 40;
         depthwise_is_right: depthwise_units, 6 of 40;
+        depthwise_nhwc_is_right: depthwise_nhwc_units, 10 of 100;
         the_schemes_of_tdc_are_right: tdc_units, 6 of 40;
         the_tiled_schemes_are_right: tiled_units, 8 of 40;
         steps_of_few_channels_are_right: few_channel_units, 4 of 30;
@@ -1865,6 +1889,7 @@ fn every_scheme_is_right_on_a_gpu() {
         direct_units(300),
         pointwise_units(200),
         depthwise_units(300),
+        depthwise_nhwc_units(300),
         tdc_units(200),
         tiled_units(500),
         padded_units(12),
@@ -2069,7 +2094,8 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 8] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 9] = [
+            depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,
             wgmma_nhwc_units,

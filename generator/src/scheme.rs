@@ -10,6 +10,7 @@ mod cp;
 mod cp_chain;
 mod cp_fused;
 mod depthwise;
+mod depthwise_nhwc;
 mod device;
 mod direct;
 mod direct_tiled;
@@ -72,6 +73,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,
     &input_stationary::InputStationary,
     &depthwise::Depthwise,
+    &depthwise_nhwc::DepthwiseNhwc,
     &direct::Direct,
     &tucker_fused::TuckerFused,
     &cp_chain::CpChain,

@@ -300,6 +300,26 @@ constants! {
 }
 
 constants! {
+    /// `depthwise_nhwc`; instructions of a thread, unless stated.
+    DepthwiseNhwcConstants {
+        /// A thread, without its strips.
+        thread = 60.0,
+        /// A strip, without loads, products and stores.
+        strip = 40.0,
+        /// The load of a run, with the cache lines that it touches.
+        load = 8.0,
+        /// The store of a run.
+        store = 8.0,
+        /// Input that a block reads from L2, in units of what it reads if each value is loaded once.
+        reread = 1.0,
+        /// L2 round trips of the first strip.
+        round_trips = 2.0,
+        /// L2 round trips of each other strip.
+        strip_round_trips = 0.7,
+    }
+}
+
+constants! {
     /// What a launch takes in a network beyond its time when it is repeated (15 plans of 21 to 207 launches).
     NetworkConstants {
         /// The boundary to the predecessor kernel, which is another one, microseconds.
@@ -394,6 +414,8 @@ groups! {
     winograd: WinogradConstants,
     /// `input_stationary`.
     input_stationary: InputStationaryConstants,
+    /// `depthwise_nhwc`.
+    depthwise_nhwc: DepthwiseNhwcConstants,
     /// Schemes with few constants.
     other: OtherConstants,
     /// Launches of a network.
