@@ -18,14 +18,7 @@ import statistics
 import subprocess
 import sys
 
-
-def compiled(folder: pathlib.Path, arch: str) -> pathlib.Path:
-    """The program of a generated folder, compiled by nvcc."""
-    program = folder / "compare_builds_program"
-    sources = [folder / "main.cu", *sorted(folder.glob("src/**/*.cu"))]
-    command = ["nvcc", "-std=c++17", "-O3", f"-arch={arch}", "-t0", "-I", folder / "include", *sources, "-o", program]
-    subprocess.run([str(word) for word in command], check=True)
-    return program
+from nvcc_program import compiled
 
 
 def time_us(program: pathlib.Path) -> float:

@@ -13,10 +13,10 @@ Needs what check_imports.py needs.
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import math
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -24,8 +24,9 @@ import tempfile
 import warnings
 
 import torch
-from check_imports import error, export, network
-from compare_builds import compiled
+from check_imports import errors, export, outputs, run_program
+from imported_networks import network
+from nvcc_program import compiled
 
 NETWORKS = (
     "mobilenet_v2 mobilenet_v3_large shufflenet_v2_x1_0 resnext50_32x4d googlenet regnet_y_400mf convnext_tiny efficientnet_b0 "
@@ -43,19 +44,6 @@ def image_of(name: str) -> torch.Tensor:
     return torch.randn(1, 3, size, size)
 
 
-def results(model: torch.nn.Module, image: torch.Tensor) -> list[torch.Tensor]:
-    """The outputs of a network in float64 on the CPU, in ascending order of their sizes, by which they are identified."""
-    with torch.inference_mode():
-        found = model(image)
-    tensors = [found] if isinstance(found, torch.Tensor) else list(found)
-    return sorted((tensor.double().cpu().flatten() for tensor in tensors), key=len)
-
-
-def errors(found: list[torch.Tensor], expected: list[torch.Tensor]) -> list[float]:
-    """The relative error of each output."""
-    return [error(own, right) for own, right in zip(found, expected, strict=True)]
-
-
 def bounds(precision: str, own_errors: list[float]) -> list[float]:
     """The bound of each output's error. PyTorch's own errors do not count if they are not finite: its fp16 may overflow."""
     least = LEAST_BOUNDS[precision]
@@ -67,7 +55,8 @@ def build(name: str, precision: str, options: argparse.Namespace, folder: pathli
     image = image_of(name)
     path = folder / f"{name}-{precision}" / f"{name}.onnx"
     path.parent.mkdir()
-    export(network(name), image, path, "legacy")
+    model = network(name, "cpu")
+    export(model, image, path, "legacy", len(outputs(model, image)))
     generated = path.parent / "generated"
     try:
         command = [options.tdc_gen, str(path), "--precision", precision, "--out", str(generated)]
@@ -80,22 +69,11 @@ def build(name: str, precision: str, options: argparse.Namespace, folder: pathli
 
 
 def run(built: dict, expected: list[torch.Tensor], most: list[float]) -> dict:
-    """Time of a program, and the relative error and the bound of the output that is nearest to its bound."""
+    """Time and error of a program, or why there is none."""
     if "failure" in built:
         return built
     program = pathlib.Path(built["program"])
-    folder = program.parent
-    files = [f"output{index}.bin" for index in range(len(expected))]
-    outputs = [word for file in files for word in ("--output", file)]
-    command = [str(program), "--weights", "weights.bin", "--input", "input.bin", *outputs]
-    output = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-    found = [torch.frombuffer(bytearray((folder / file).read_bytes()), dtype=torch.float32).double() for file in files]
-    found.sort(key=len)
-    # The first element of the key finds errors that are not a number.
-    pairs = zip(errors(found, expected), most, strict=True)
-    own, bound = max(pairs, key=lambda pair: (not pair[0] <= pair[1], pair[0] / pair[1]))
-    time = re.search(r"([0-9.]+) us (?:per|a) run", output)
-    return {"us": float(time[1]) if time else None, "error": own, "bound": bound}
+    return run_program(program, program.parent / "input.bin", expected, most)
 
 
 def graph_us(model: torch.nn.Module, image: torch.Tensor) -> float:
@@ -121,17 +99,17 @@ def graph_us(model: torch.nn.Module, image: torch.Tensor) -> float:
 
 def pytorch(name: str) -> tuple[dict, list[torch.Tensor], dict[str, list[float]]]:
     """PyTorch's times, its outputs in float64, and the bound of each output's error in each precision."""
-    model, image = network(name).cuda(), image_of(name).cuda()
-    expected = results(network(name).cuda().double(), image.double())
+    model, image = network(name, "cpu").cuda(), image_of(name).cuda()
+    expected = outputs(copy.deepcopy(model).double(), image.double())
     report, most = {}, {}
     for precision, tf32 in (("fp32", False), ("tf32", True)):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
         if not tf32:
-            most["fp32"] = bounds("fp32", errors(results(model, image), expected))
+            most["fp32"] = bounds("fp32", errors(outputs(model, image), expected))
         report[precision] = graph_us(model, image)
     half, image = model.half().to(memory_format=torch.channels_last), image.half().to(memory_format=torch.channels_last)
-    most["fp16"] = bounds("fp16", errors(results(half, image), expected))
+    most["fp16"] = bounds("fp16", errors(outputs(half, image), expected))
     report["fp16 channels_last"] = graph_us(half, image)
     return report, expected, most
 
@@ -140,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="names, as in check_imports.py")
     parser.add_argument("--tdc-gen", default="./tdc-gen", help="the generator [default: ./tdc-gen]")
-    parser.add_argument("--arch", default="sm_90", help="architecture to compile for [default: sm_90]")
+    parser.add_argument("--arch", default="sm_90a", help="architecture to compile for [default: sm_90a]")
     parser.add_argument("--jobs", type=int, default=8, help="networks that are built at a time [default: 8]")
     parser.add_argument("--json", type=pathlib.Path, help="file for the report, written after each network")
     options = parser.parse_args()

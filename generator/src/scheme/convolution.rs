@@ -27,6 +27,8 @@ pub(super) struct FusedOpsContext {
     bias: bool,
     residual: bool,
     activation: Option<String>,
+    /// The fraction of a sum that is missing in it, as a literal.
+    truncated: Option<String>,
 }
 
 impl FusedOpsContext {
@@ -49,6 +51,15 @@ impl FusedOpsContext {
             bias: epilogue.bias && !split,
             residual: epilogue.residual && !split,
             activation: activation_function(epilogue.activation).filter(|_| !split),
+            truncated: None,
+        }
+    }
+
+    /// Of sums in which this [fraction](super::tensor_core::truncated) is missing.
+    pub(super) fn truncated(self, fraction: f64) -> Self {
+        Self {
+            truncated: Some(format!("{fraction:.3e}f")),
+            ..self
         }
     }
 }

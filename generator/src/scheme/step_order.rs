@@ -160,6 +160,11 @@ impl StepOrder {
         }
     }
 
+    /// K steps of the innermost loop.
+    pub(super) fn promotion_interval(&self) -> u32 {
+        self.promotion_interval
+    }
+
     /// Whether there are loops around the innermost one.
     pub(super) fn has_loops(&self) -> bool {
         !self.loops.is_empty()

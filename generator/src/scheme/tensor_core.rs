@@ -13,6 +13,29 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 /// Maximum number of K steps of a partial accumulator, limited because tensor cores truncate sums instead of rounding.
 pub(super) const PROMOTION_INTERVAL: u32 = 6;
 
+/// Which products a tensor core adds to one partial accumulator, of operands with a hi/lo split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartialSum {
+    /// Those of hi and hi; the small products have an accumulator of their own, or are added before.
+    OnlyLarge,
+    /// All three of each K step in turn.
+    Interleaved,
+}
+
+/// The fraction of a sum that is missing on average, if its partial accumulators have the products of so many K steps.
+///
+/// Each product truncates what is below the last bit of the sum that it is added to, so sums are too small in magnitude. The error is small, but
+/// has the same sign in all layers of a network, so an epilogue adds this fraction. Fitted to sums of 1 to 18 steps of random numbers on an H100,
+/// where `mma.sync` and `wgmma` truncate alike: the mean is within 2 % of a straight line in the number of steps.
+pub(super) fn truncated(steps: u32, sum: PartialSum) -> f64 {
+    let steps = f64::from(steps);
+    let last_bits = match sum {
+        PartialSum::OnlyLarge => 0.19 + 0.138 * steps,
+        PartialSum::Interleaved => 0.41 * steps - 0.08,
+    };
+    last_bits * f64::from(f32::EPSILON)
+}
+
 /// Terms of K in one MMA: the channels of a K step.
 pub(super) const MMA_K: u32 = 16;
 

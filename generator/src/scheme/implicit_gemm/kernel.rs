@@ -5,7 +5,7 @@ use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
-use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, device_parts};
+use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, PartialSum, device_parts, truncated};
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
@@ -186,6 +186,20 @@ pub(super) fn kernel(
         warps: sizes.tile.warps_k,
         split_terms: sizes.split_terms,
     };
+    let order = StepOrder::new(
+        steps,
+        StepNames {
+            warp_k: "warp_k",
+            prefix: "",
+        },
+        unrolls_steps_of_chunk(
+            sizes.chunks,
+            counts.iter().product::<u32>() / sizes.tile.warps_k,
+            sizes.tile.m_tiles * sizes.p_tiles,
+            sizes.split_terms,
+        ),
+    );
+    let fused_ops = fused_ops(problem, sizes, layout, &order);
     let groups = sizes.groups;
     let checks_group_c = !shape.c.is_multiple_of(groups.c);
     let bf16 = problem.precision == Precision::Bf16;
@@ -237,19 +251,7 @@ pub(super) fn kernel(
         weight_copies: WeightCopies::new(chunk_weights, threads),
         warp_max_at: sizes.tile.stages * chunk_weights
             + quads * sizes.plane * 2 * sizes.split_terms,
-        steps: StepOrder::new(
-            steps,
-            StepNames {
-                warp_k: "warp_k",
-                prefix: "",
-            },
-            unrolls_steps_of_chunk(
-                sizes.chunks,
-                counts.iter().product::<u32>() / sizes.tile.warps_k,
-                sizes.tile.m_tiles * sizes.p_tiles,
-                sizes.split_terms,
-            ),
-        ),
+        steps: order,
         hi_lo: sizes.split_terms == 2,
         split_products: match sizes.split_terms {
             2 if sizes.separate_accumulators() => &[
@@ -276,7 +278,7 @@ pub(super) fn kernel(
         scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
         dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
-        fused_ops: FusedOpsContext::new(problem, layout, false),
+        fused_ops,
     });
     KernelBlueprint {
         role: convolution::role(false),
@@ -293,5 +295,23 @@ pub(super) fn kernel(
         },
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64),
+    }
+}
+
+/// The fused operations; sums of operands with a hi/lo split lack what tensor cores have truncated.
+fn fused_ops(
+    problem: &ConvProblem,
+    sizes: &ImplicitGemmGeometry,
+    layout: &WeightLayout,
+    order: &StepOrder,
+) -> FusedOpsContext {
+    let fused_ops = FusedOpsContext::new(problem, layout, false);
+    let sum = match sizes.separate_accumulators() {
+        true => PartialSum::OnlyLarge,
+        false => PartialSum::Interleaved,
+    };
+    match sizes.split_terms {
+        2 => fused_ops.truncated(truncated(order.promotion_interval(), sum)),
+        _ => fused_ops,
     }
 }

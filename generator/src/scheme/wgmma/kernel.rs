@@ -8,7 +8,7 @@ use super::sum::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::tensor_core::{MMA_K, split_terms};
+use crate::scheme::tensor_core::{MMA_K, PartialSum, split_terms, truncated};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -202,6 +202,7 @@ impl WgmmaContext {
         let planes = tile.chunk_groups * MMA_K / PLANE_CHANNELS;
         let [consumer_registers, loader_registers] = sizes.registers.moved.unwrap_or([0; 2]);
         let checks_pixel = tile.th * tile.tw != WGMMA_M * tile.warpgroups;
+        let fused_ops = FusedOpsContext::new(problem, layout, false);
         Self {
             c: shape.c,
             h: shape.h,
@@ -274,7 +275,12 @@ impl WgmmaContext {
             checks_pixel,
             checks_n: !shape.n.is_multiple_of(tile.tn),
             outside: outside(problem, sizes, checks_pixel),
-            fused_ops: FusedOpsContext::new(problem, layout, false),
+            fused_ops: match sizes.split_terms == 2 {
+                true => {
+                    fused_ops.truncated(truncated(sizes.sum.stage_steps, PartialSum::Interleaved))
+                }
+                false => fused_ops,
+            },
         }
     }
 }

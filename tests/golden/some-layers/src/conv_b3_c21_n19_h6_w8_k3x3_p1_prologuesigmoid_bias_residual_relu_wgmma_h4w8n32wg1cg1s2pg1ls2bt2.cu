@@ -31,6 +31,7 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
     constexpr int ROW_LEN = 10, PLANE = 80, PLANES = 2;
     constexpr int TERM_WORDS = 4 * PLANES * PLANE;  // of the staged input, in 32-bit words
     constexpr int WGMMA_N = 32, SLICES = 1;  // columns of a product, products of a tile
+    constexpr float TRUNCATED = 1.371e-7f;  // the fraction of a sum that tensor cores truncate on average
     // Blocks that need the same weights read them at the same time, only a few stages ahead. So each first
     // brings a part of all weights to L2, else they would wait for DRAM in each stage.
     if (threadIdx.x == 32 * CONSUMER_WARPS) {
@@ -344,6 +345,7 @@ some_layers_conv_b3_c21_n19_h6_w8_k3x3_p1_prologuesigmoid_bias_residual_relu_wgm
                     const int exchanged = EXCHANGE_CHANNELS / 4 * group_warp + i / 2, n = first_n + exchanged;
                     float value = exchange[exchanged * EXCHANGE_PITCH + i % 2 * 32 + lane];
                     const float residual_value = residuals[first_n / EXCHANGE_CHANNELS % 2][i];
+                    value = fmaf(value, TRUNCATED, value);
                     value = fmaf(value, epilogue[n], epilogue[TN + n]) + residual_value;
                     value = tdc_relu(value);
                     if (stores_output(i, n)) to[i % 2][n * (OUT_H * OUT_W)] = value;

@@ -5,7 +5,7 @@ use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Layout, Problem, ProjectedProblem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::tensor_core::MMA_K;
+use crate::scheme::tensor_core::{MMA_K, PartialSum, truncated};
 use crate::scheme::wgmma::sum::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
@@ -254,6 +254,7 @@ impl WgmmaNhwcContext {
         });
         let tile = sizes.tile;
         let [consumer_registers, loader_registers] = sizes.registers.moved.unwrap_or([0; 2]);
+        let fused_ops = FusedOpsContext::new(problem, layout, false);
         Self {
             c: own.c,
             h: shape.h,
@@ -300,7 +301,12 @@ impl WgmmaNhwcContext {
             scaled: true,
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_n: !shape.n.is_multiple_of(tile.tn),
-            fused_ops: FusedOpsContext::new(problem, layout, false),
+            fused_ops: match sizes.terms == 2 {
+                true => {
+                    fused_ops.truncated(truncated(sizes.sum.stage_steps, PartialSum::Interleaved))
+                }
+                false => fused_ops,
+            },
         }
     }
 }
