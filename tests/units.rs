@@ -319,6 +319,34 @@ fn wgmma_split_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Dilated filters in a grid of cells for each residue of rows, columns or both: several pixels of a residue, one, or none.
+fn wgmma_dilated_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("wgmma_nhwc", 21, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        (shape.groups, shape.batch) = (1, pick(&[1, 2, 3]));
+        (shape.c, shape.n) = (pick(&[16, 32, 48]), pick(&[8, 24, 72]));
+        (shape.h, shape.w) = (pick(&[1, 5, 7, 12, 17]), pick(&[2, 7, 8, 13, 19]));
+        (shape.r, shape.s) = (pick(&[1, 2, 3, 3, 5]), pick(&[1, 2, 3, 3]));
+        shape.stride = [1, 1];
+        shape.dilation = [pick(&[1, 2, 3, 5, 9]), pick(&[1, 2, 3, 4, 8])];
+        let [down, right] = shape.dilation;
+        shape.padding = Padding {
+            top: down * pick(&[0, 1, 1, 2]),
+            left: right * pick(&[0, 1, 1, 2]),
+            bottom: pick(&[0, down, 2 * down, 1]),
+            right: pick(&[0, right, right, 3]),
+        };
+        let [fp32, fp16, split] = [Format::default(), Format::FP16_NHWC, Format::SPLIT_NHWC];
+        (conv.precision, conv.input) = match pick(&[0, 1]) {
+            0 => (Precision::Fp16, fp16),
+            _ => (Precision::Fp32, split),
+        };
+        conv.output = [conv.input, conv.input, fp32][random.below(3) as usize];
+        conv.prologue = None;
+    })
+}
+
 /// First layers, whose pixels are gathered, with outputs in every format.
 fn wgmma_stem_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("wgmma_stem", 18, count, |random, conv| {
@@ -1490,6 +1518,7 @@ mod random {
         wgmma_is_right_with_fp16_outputs: wgmma_fp16_units, 6 of 60;
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
+        wgmma_nhwc_is_right_with_dilation: wgmma_dilated_units, 10 of 120;
         wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
         wgmma_stem_is_right_with_bytes: wgmma_stem_byte_units, 10 of 120;
         wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
@@ -1900,6 +1929,7 @@ fn every_scheme_is_right_on_a_gpu() {
         wgmma_nhwc_units(300),
         wgmma_split_units(300),
         wgmma_stem_units(300),
+        wgmma_dilated_units(300),
         wgmma_stem_byte_units(300),
         normalize_units(),
         wgmma_projected_units(300),
@@ -2094,12 +2124,13 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 9] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 10] = [
             depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,
             wgmma_nhwc_units,
             wgmma_split_units,
+            wgmma_dilated_units,
             wgmma_stem_units,
             wgmma_stem_byte_units,
             wgmma_projected_units,

@@ -86,6 +86,14 @@ struct InputContext {
     cells: u32,
     image_cells: u64,
     row_cells: u32,
+    /// An image has grids of several residues modulo the dilation: cells of one, and residues of rows and columns.
+    has_residues: bool,
+    residue_cells: u64,
+    residues_h: u32,
+    residues_w: u32,
+    /// Expressions for the row and the column of a cell's pixel or output, without stride.
+    cell_row: String,
+    cell_column: String,
     /// Each cell has an output and one pixel.
     are_pixels: bool,
     phases: Vec<PhaseContext>,
@@ -323,6 +331,12 @@ impl InputContext {
             cells: sizes.all_cells,
             image_cells: cells.of_image(),
             row_cells: cells.grid[1],
+            has_residues: cells.have_residues(),
+            residue_cells: cells.of_residue(),
+            residues_h: cells.residues[0],
+            residues_w: cells.residues[1],
+            cell_row: cell_row(cells),
+            cell_column: cell_column(cells),
             are_pixels: cells.are_pixels(shape),
             phases: phases
                 .map(|(phase, &at)| PhaseContext::new(phase, at, cells))
@@ -341,4 +355,28 @@ impl InputContext {
             swizzle_period: sizes.swizzle_period(),
         }
     }
+}
+
+/// The row of `cell`, without stride. `residue` is that of the cell, if the image has several.
+fn cell_row(cells: &Cells) -> String {
+    let of_grid = match cells.have_residues() {
+        true => "cell % RESIDUE_CELLS / ROW_CELLS",
+        false => "cell % IMAGE_CELLS / ROW_CELLS",
+    };
+    let residue = match cells.residues {
+        [1, _] => "",
+        [_, 1] => " * RESIDUES_H + residue",
+        _ => " * RESIDUES_H + residue / RESIDUES_W",
+    };
+    format!("{of_grid}{residue}")
+}
+
+/// The column of `cell`, without stride.
+fn cell_column(cells: &Cells) -> String {
+    let residue = match cells.residues {
+        [_, 1] => "",
+        [1, _] => " * RESIDUES_W + residue",
+        _ => " * RESIDUES_W + residue % RESIDUES_W",
+    };
+    format!("cell % ROW_CELLS{residue}")
 }
