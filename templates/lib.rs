@@ -12,6 +12,7 @@ templates![
     "folder/device.cuh",
     "kernel/block_position.cu",
     "kernel/channel_norm.cu",
+    "kernel/channel_norm/reduce.cu",
     "kernel/conv_transpose.cu",
     "kernel/convert.cu",
     "kernel/copy_weights_of_chunk.cu",

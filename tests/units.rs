@@ -1249,10 +1249,11 @@ fn other_units() -> Vec<PlannedUnit> {
             l2(ChannelNorm::MIN_EPS),
         ];
         for norm in norms {
-            for (c, h, w) in [(5, 7, 9), (131, 1, 1), (1000, 1, 1), (37, 3, 3)] {
+            // Values in registers and, with 32 threads for 1000 channels, read again.
+            for (c, h, w) in [(5, 7, 9), (131, 1, 1), (1000, 1, 1), (96, 2, 5), (37, 3, 3)] {
                 let x = TensorShape::new(batch, c, h, w);
                 let problem = Problem::ChannelNorm(ChannelNormProblem { norm, x });
-                for tile in [[1, 32], [8, 16], [32, 4]] {
+                for tile in [[1, 32], [4, 64], [8, 16], [32, 4]] {
                     requests.push((problem, "channel_norm", Some(tile.to_vec())));
                 }
             }
@@ -2119,6 +2120,12 @@ mod deep {
     #[ignore = "deep tier"]
     fn each_kind_of_tucker_layer_compiles_without_a_warning() {
         assert_compiles_without_a_warning(&tucker_kinds(), &[75, 90]);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn the_other_ops_compile_without_a_warning() {
+        assert_compiles_without_a_warning(&other_units(), &[75, 90]);
     }
 
     #[test]

@@ -13,7 +13,10 @@ use std::path::Path;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::gpu::{archs, gpu};
-use tdc_generator::ir::{Activation, Elementwise, ElementwiseProblem, Problem, TensorShape};
+use tdc_generator::ir::{
+    Activation, ActivationParameter, ChannelNorm, ChannelNormProblem, Elementwise,
+    ElementwiseProblem, Problem, TensorShape,
+};
 use tdc_generator::plan::{KERNEL_PREFIX, PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
@@ -208,6 +211,40 @@ fn activations() -> Vec<PlannedUnit> {
 #[test]
 fn activation_functions_compile() {
     assert_units_compile(&activations(), &SOME_ARCHS);
+}
+
+/// Normalisations over channels with values in registers, and with too many of them.
+fn channel_norms() -> Vec<PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let eps = ActivationParameter::new(1e-6);
+    let norms = [
+        ChannelNorm::Softmax,
+        ChannelNorm::LayerNorm { eps },
+        ChannelNorm::L2 { eps },
+    ];
+    let mut plan = |norm, c, tile: [u32; 2]| {
+        let x = TensorShape::new(2, c, 3, 3);
+        let problem = Problem::ChannelNorm(ChannelNormProblem { norm, x });
+        let scheme = Some("channel_norm");
+        plan_problem(
+            &mut planner,
+            KERNEL_PREFIX,
+            "",
+            &problem,
+            scheme,
+            Some(&tile),
+        )
+        .unwrap()
+    };
+    norms
+        .into_iter()
+        .flat_map(|norm| [plan(norm, 37, [8, 16]), plan(norm, 1000, [1, 32])])
+        .collect()
+}
+
+#[test]
+fn normalisations_over_channels_compile() {
+    assert_units_compile(&channel_norms(), &SOME_ARCHS);
 }
 
 #[test]

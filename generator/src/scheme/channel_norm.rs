@@ -1,5 +1,6 @@
 //! `channel_norm`: normalisation over the channels of each pixel. A block has a few pixels; for each of them some threads go through the
-//! channels and add their results in shared memory.
+//! channels. Lanes of a warp add their results by shuffles, warps in shared memory. A thread keeps the values of its channels in registers
+//! unless there are too many.
 
 use super::info::SchemeInfo;
 use super::{
@@ -11,6 +12,12 @@ use crate::gpu::Gpu;
 use crate::ir::{ChannelNorm as Norm, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
+
+/// Maximum number of channels of a thread whose values, and the scales and shifts of a layer norm, are kept in registers.
+const MAX_KEPT: u32 = 24;
+
+/// Duration of a reduction, in L2 round trips.
+const REDUCTION: f64 = 0.5;
 
 /// See the [module](self).
 pub struct ChannelNorm;
@@ -34,9 +41,16 @@ struct ChannelNormContext {
     tp: u32,
     threads_k: u32,
     threads: u32,
+    /// Channels of a thread.
+    values: u32,
+    /// Their values are kept in registers.
+    kept: bool,
     batched: bool,
     checks_pixel: bool,
+    /// The last of a thread's channels may be beyond the last one.
+    checks_channel: bool,
     softmax: bool,
+    layer_norm: bool,
     l2: bool,
     /// As a literal.
     eps: String,
@@ -60,16 +74,22 @@ impl Scheme for ChannelNorm {
             return Vec::new();
         };
         let tile = |(tp, threads_k)| ChannelNormTile { tp, threads_k }.into();
-        // At least a sector of eight pixels at a time, unless there are fewer.
+        // At least half a sector of eight pixels at a time, unless there are fewer.
         [
             (1, 32),
             (1, 128),
             (1, 256),
+            (4, 32),
+            (4, 64),
+            (4, 128),
             (8, 16),
             (8, 32),
+            (8, 64),
             (16, 16),
+            (16, 32),
             (32, 4),
             (32, 8),
+            (32, 16),
         ]
         .map(tile)
         .to_vec()
@@ -93,10 +113,13 @@ impl Scheme for ChannelNorm {
             Norm::LayerNorm { eps } | Norm::L2 { eps } => format!("{:e}f", eps.get()),
             Norm::Softmax => String::new(),
         };
-        let passes = match p.norm {
-            Norm::Softmax | Norm::LayerNorm { .. } => 3.0,
-            Norm::L2 { .. } => 2.0,
+        let reductions = match p.norm {
+            Norm::Softmax | Norm::LayerNorm { .. } => 2.0,
+            Norm::L2 { .. } => 1.0,
         };
+        let values = p.x.c.div_ceil(threads_k);
+        let kept = values <= MAX_KEPT;
+        let passes = if kept { 1.0 } else { 1.0 + reductions };
         // A load moves a sector of eight floats, of which a block uses its pixels.
         let waste = f64::from(8 / tp.min(8)).min(p.x.pixels() as f64);
         Blueprint {
@@ -110,9 +133,13 @@ impl Scheme for ChannelNorm {
                     tp,
                     threads_k,
                     threads,
+                    values,
+                    kept,
                     batched: p.x.batch > 1,
                     checks_pixel: !all_pixels.is_multiple_of(u64::from(tp)),
+                    checks_channel: !p.x.c.is_multiple_of(threads_k),
                     softmax: p.norm == Norm::Softmax,
+                    layer_norm: matches!(p.norm, Norm::LayerNorm { .. }),
                     l2: matches!(p.norm, Norm::L2 { .. }),
                     eps,
                 }),
@@ -126,14 +153,16 @@ impl Scheme for ChannelNorm {
                 work: KernelWork {
                     blocks,
                     threads,
-                    registers: 32,
-                    shared_bytes: 4 * threads,
+                    registers: if kept { 24 + 3 * values } else { 32 },
+                    shared_bytes: 8 * threads,
                     flops: problem.flops() as f64,
                     fma_fraction: 0.1,
                     l2_bytes: waste * problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    // Passes over the channels, four loads at a time.
-                    l2_round_trips: 2.0 + passes * f64::from(p.x.c.div_ceil(threads_k)) / 4.0,
+                    // Passes over the channels, with so many loads at a time.
+                    l2_round_trips: 2.0
+                        + reductions * REDUCTION
+                        + passes * f64::from(values) / if kept { 16.0 } else { 4.0 },
                     ..KernelWork::default()
                 },
             }],
