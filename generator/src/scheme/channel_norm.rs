@@ -16,9 +16,6 @@ use tdc_runtime::{Arg, WeightLayout};
 /// Maximum number of channels of a thread whose values, and the scales and shifts of a layer norm, are kept in registers.
 const MAX_KEPT: u32 = 24;
 
-/// Duration of a reduction, in L2 round trips.
-const REDUCTION: f64 = 0.5;
-
 /// See the [module](self).
 pub struct ChannelNorm;
 
@@ -119,9 +116,11 @@ impl Scheme for ChannelNorm {
         };
         let values = p.x.c.div_ceil(threads_k);
         let kept = values <= MAX_KEPT;
-        let passes = if kept { 1.0 } else { 1.0 + reductions };
-        // A load moves a sector of eight floats, of which a block uses its pixels.
-        let waste = f64::from(8 / tp.min(8)).min(p.x.pixels() as f64);
+        // A load moves a sector of eight floats, of which a block uses its pixels. Parts of sectors are also stored more slowly.
+        let waste = match tp {
+            ..8 => (1.5 * f64::from(8 / tp)).min(p.x.pixels() as f64),
+            _ => 1.0,
+        };
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
@@ -154,15 +153,19 @@ impl Scheme for ChannelNorm {
                     blocks,
                     threads,
                     registers: if kept { 24 + 3 * values } else { 32 },
-                    shared_bytes: 8 * threads,
+                    // Two numbers of each warp and pixel.
+                    shared_bytes: 8 * (threads / 32) * tp,
                     flops: problem.flops() as f64,
                     fma_fraction: 0.1,
                     l2_bytes: waste * problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    // Passes over the channels, with so many loads at a time.
                     l2_round_trips: 2.0
-                        + reductions * REDUCTION
-                        + passes * f64::from(values) / if kept { 16.0 } else { 4.0 },
+                        + reductions * (0.1 + 0.03 * f64::from(threads / 32))
+                        // Values are loaded at once into registers, else a few at a time in each pass.
+                        + match kept {
+                            true => f64::from(values) / 64.0,
+                            false => (1.0 + reductions) * f64::from(values) / 3.0,
+                        },
                     ..KernelWork::default()
                 },
             }],
