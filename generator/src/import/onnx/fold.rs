@@ -34,6 +34,7 @@ pub fn fold(
         "Transpose" => first().and_then(|tensor| transposed(tensor, attributes.ints("perm"))),
         "Add" | "Sub" | "Mul" | "Div" => arithmetic(op, inputs),
         "Floor" | "Ceil" | "Sqrt" | "Neg" => first().and_then(|tensor| unary(op, tensor)),
+        "Clip" => first().and_then(|tensor| clip(tensor, inputs, attributes)),
         _ => return None,
     };
     Some(result)
@@ -172,19 +173,27 @@ fn gather(inputs: &[Option<&Tensor>], axis: i64) -> Result<Tensor, String> {
     })
 }
 
+/// Lists one behind the other.
 fn concat(inputs: &[Option<&Tensor>], axis: Option<i64>) -> Result<Tensor, String> {
-    let mut all = Vec::new();
-    for input in inputs {
-        let list = input.ok_or("an input is missing")?;
-        let values = list
-            .as_ints()
-            .filter(|_| list.dims.len() == 1 && matches!(axis, Some(0 | -1)));
-        all.extend_from_slice(values.ok_or("only lists of integers are concatenated")?);
+    let lists: Option<Vec<&Tensor>> = inputs.iter().copied().collect();
+    let lists = lists.ok_or("an input is missing")?;
+    let are_lists = lists.iter().all(|list| list.dims.len() == 1);
+    if !are_lists || !matches!(axis, Some(0 | -1)) {
+        return Err("only lists are concatenated".to_owned());
     }
-    match all.len() <= MAX_COMPUTED {
-        true => Ok(Tensor::ints(all)),
-        false => Err("it is too large".to_owned()),
+    let length = lists.iter().map(|list| list.len()).sum::<usize>();
+    if length > MAX_COMPUTED {
+        return Err("it is too large".to_owned());
     }
+    let ints: Option<Vec<&[i64]>> = lists.iter().map(|list| list.as_ints()).collect();
+    let data = match ints {
+        Some(ints) => Data::Ints(ints.concat()),
+        None => Data::Floats(lists.iter().flat_map(|list| list.to_floats()).collect()),
+    };
+    Ok(Tensor {
+        dims: vec![length],
+        data,
+    })
 }
 
 /// A part of a tensor.
@@ -532,6 +541,42 @@ fn unary(op: &str, tensor: &Tensor) -> Result<Tensor, String> {
     Ok(Tensor { dims, data })
 }
 
+/// `Clip`, whose bounds are inputs, or attributes before opset 11. Either may be left out.
+fn clip(
+    tensor: &Tensor,
+    inputs: &[Option<&Tensor>],
+    attributes: &Attributes<'_>,
+) -> Result<Tensor, String> {
+    let bounds = [input(inputs, 1), input(inputs, 2)];
+    if bounds.iter().flatten().any(|bound| bound.len() != 1) {
+        return Err("a bound is not one number".to_owned());
+    }
+    // Unlike `clamp`, this allows a minimum above the maximum.
+    let data = match &tensor.data {
+        Data::Floats(values) => {
+            let [least, most] = [(0, "min"), (1, "max")].map(|(place, name)| {
+                let of_input = bounds[place].map(|bound| bound.to_floats()[0]);
+                of_input.or(attributes.float(name))
+            });
+            let [least, most] = [least.unwrap_or(f32::MIN), most.unwrap_or(f32::MAX)];
+            Data::Floats(values.iter().map(|v| v.max(least).min(most)).collect())
+        }
+        Data::Ints(values) => {
+            let [least, most] =
+                bounds.map(|bound| bound.map(|bound| bound.as_ints().map(|ints| ints[0])));
+            let (Some(least), Some(most)) = (
+                least.unwrap_or(Some(i64::MIN)),
+                most.unwrap_or(Some(i64::MAX)),
+            ) else {
+                return Err("a bound of integers is not an integer".to_owned());
+            };
+            Data::Ints(values.iter().map(|&v| v.max(least).min(most)).collect())
+        }
+    };
+    let dims = tensor.dims.clone();
+    Ok(Tensor { dims, data })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -568,6 +613,31 @@ mod tests {
         assert_eq!(places(4, 0, i64::MIN), Ok(vec![4]));
         assert!(places(0, 1, 0).is_err());
         assert_eq!(places_of(0, [0, -1, -1]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn lists_are_concatenated() {
+        let floats = Tensor {
+            dims: vec![2],
+            data: Data::Floats(vec![0.5, -1.0]),
+        };
+        let ints = Tensor::ints(vec![3]);
+        let of = |lists: &[Option<&Tensor>], axis| concat(lists, axis).map(|list| list.data);
+        assert_eq!(
+            of(&[Some(&ints), Some(&ints)], Some(-1)),
+            Ok(Data::Ints(vec![3, 3]))
+        );
+        assert_eq!(
+            of(&[Some(&floats), Some(&floats)], Some(0)),
+            Ok(Data::Floats(vec![0.5, -1.0, 0.5, -1.0]))
+        );
+        assert!(of(&[Some(&ints), None], Some(0)).is_err());
+        assert!(of(&[Some(&ints)], Some(1)).is_err());
+        let table = Tensor {
+            dims: vec![1, 2],
+            ..floats
+        };
+        assert!(of(&[Some(&table)], Some(0)).is_err());
     }
 
     #[test]

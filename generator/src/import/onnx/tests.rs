@@ -327,6 +327,46 @@ fn shapes_are_folded() {
     );
 }
 
+/// Padding that an exporter left to compute from the size of the image, in floats, as TensorFlow pads.
+#[test]
+fn computed_padding_is_folded() {
+    let numbers = |name: &str, values: &[f32]| Tensor {
+        name: Some(name.to_owned()),
+        dims: vec![values.len() as i64],
+        data_type: Some(data_type::FLOAT),
+        float_data: values.to_vec(),
+        ..Tensor::default()
+    };
+    let nodes = vec![
+        node("Clip", &["before", "zero"], "least"),
+        node("Clip", &["after", "zero", "two"], "both"),
+        with(
+            node("Concat", &["none", "least", "none", "both"], "floats"),
+            &[int("axis", 0)],
+        ),
+        with(node("Cast", &["floats"], "p"), &[int("to", 7)]),
+        node("Pad", &["x", "p"], "a"),
+        conv("a", "y"),
+    ];
+    let constants = vec![
+        filters(),
+        numbers("before", &[-1.0, 1.5]),
+        numbers("after", &[-3.0, 9.0]),
+        numbers("none", &[0.0, 0.0]),
+        numbers("zero", &[0.0]),
+        numbers("two", &[2.0]),
+    ];
+    let imported = import(nodes, constants).unwrap();
+    let OpKind::Conv(found) = &imported.network.ops[1].kind else {
+        panic!("{:?}", imported.network.ops);
+    };
+    let padding = found.shape.padding;
+    assert_eq!(
+        [padding.top, padding.left, padding.bottom, padding.right],
+        [1, 2, 1, 3]
+    );
+}
+
 #[test]
 fn padding_is_folded_where_it_changes_nothing() {
     let pads = |name: &str| Tensor {
