@@ -327,6 +327,15 @@ fn shapes_are_folded() {
     );
 }
 
+/// Top, left, bottom and right padding of the convolution that follows the input.
+fn padding_of_conv(imported: &Imported) -> [u32; 4] {
+    let OpKind::Conv(conv) = &imported.network.ops[1].kind else {
+        panic!("{:?}", imported.network.ops);
+    };
+    let padding = conv.shape.padding;
+    [padding.top, padding.left, padding.bottom, padding.right]
+}
+
 /// Padding that an exporter left to compute from the size of the image, in floats, as TensorFlow pads.
 #[test]
 fn computed_padding_is_folded() {
@@ -357,14 +366,7 @@ fn computed_padding_is_folded() {
         numbers("two", &[2.0]),
     ];
     let imported = import(nodes, constants).unwrap();
-    let OpKind::Conv(found) = &imported.network.ops[1].kind else {
-        panic!("{:?}", imported.network.ops);
-    };
-    let padding = found.shape.padding;
-    assert_eq!(
-        [padding.top, padding.left, padding.bottom, padding.right],
-        [1, 2, 1, 3]
-    );
+    assert_eq!(padding_of_conv(&imported), [1, 2, 1, 3]);
 }
 
 #[test]
@@ -378,14 +380,7 @@ fn padding_is_folded_where_it_changes_nothing() {
     };
     let nodes = vec![node("Pad", &["x", "p"], "a"), conv("a", "y")];
     let imported = import(nodes, vec![filters(), pads("p")]).unwrap();
-    let OpKind::Conv(found) = &imported.network.ops[1].kind else {
-        panic!("{:?}", imported.network.ops);
-    };
-    let padding = found.shape.padding;
-    assert_eq!(
-        [padding.top, padding.left, padding.bottom, padding.right],
-        [2, 3, 4, 5]
-    );
+    assert_eq!(padding_of_conv(&imported), [2, 3, 4, 5]);
 
     let pool = || {
         with(
