@@ -7,6 +7,7 @@
 //! errors of a file are reported at once.
 
 mod attributes;
+mod channels_last_inputs;
 mod convert;
 mod elementwise;
 mod error;

@@ -21,7 +21,7 @@ pub trait NetworkParameters {
     fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
 }
 
-/// Outputs of all ops of a network, in order, for the given [inputs](Network::inputs).
+/// Outputs of all ops of a network, in order, for the given [inputs](Network::inputs), which are NCHW however the caller stores them.
 pub fn evaluate_network(
     network: &Network,
     parameters: &dyn NetworkParameters,

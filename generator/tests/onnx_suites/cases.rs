@@ -1,12 +1,39 @@
-//! The cases, as `prepare.py` writes them.
+//! The cases, as `prepare.py` and `prepare_keras.py` write them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages; later ones of onnx have no files of the node tests.
-const PACKAGES: [&str; 3] = ["onnx==1.22.0", "onnxruntime==1.32.0", "numpy"];
+/// Python packages with networks of others, and the script that prepares them.
+pub struct Source {
+    /// Name of the folder of the cases.
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// File name and text of the script.
+    script: [&'static str; 2],
+    /// The script runs once with each of these arguments behind the folder.
+    arguments: &'static [&'static [&'static str]],
+}
 
-const PREPARE: &str = include_str!("prepare.py");
+/// The test data of the package onnx; later versions have no files of the node tests.
+pub const ONNX: Source = Source {
+    name: "onnx-suites",
+    packages: &["onnx==1.22.0", "onnxruntime==1.32.0", "numpy"],
+    script: ["prepare.py", include_str!("prepare.py")],
+    arguments: &[&[]],
+};
+
+/// Networks of Keras.
+pub const KERAS: Source = Source {
+    name: "keras-networks",
+    packages: &[
+        "tensorflow-cpu==2.21.0",
+        "keras==3.15.1",
+        "tf_keras==2.21.0",
+        "tf2onnx==1.17.0",
+    ],
+    script: ["prepare_keras.py", include_str!("prepare_keras.py")],
+    arguments: &[&["keras3"], &["tf2onnx"]],
+};
 
 /// A case: a folder with models and data.
 pub struct Case {
@@ -27,34 +54,35 @@ pub struct NamedTensor {
     pub values: Vec<f32>,
 }
 
-/// The folder with the cases, prepared once for each version of `prepare.py`.
-pub fn prepared() -> PathBuf {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("onnx-suites");
-    let (data, complete) = (root.join("data"), root.join("complete"));
-    if std::fs::read_to_string(&complete).is_ok_and(|text| text == PREPARE) {
-        return data;
+impl Source {
+    /// The folder with the cases, prepared once for each version of the script.
+    pub fn prepared(&self) -> PathBuf {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name);
+        let (data, complete) = (root.join("data"), root.join("complete"));
+        let [script, text] = self.script;
+        if std::fs::read_to_string(&complete).is_ok_and(|written| written == text) {
+            return data;
+        }
+        if root.exists() {
+            std::fs::remove_dir_all(&root).unwrap();
+        }
+        std::fs::create_dir_all(&data).unwrap();
+        let environment = root.join("environment");
+        let mut create = Command::new("python3");
+        succeed(create.args(["-m", "venv"]).arg(&environment));
+        let python = environment.join("bin/python");
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet"]);
+        succeed(install.args(self.packages));
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suites");
+        for arguments in self.arguments {
+            let mut prepare = Command::new(&python);
+            prepare.arg(folder.join(script)).arg(&data);
+            succeed(prepare.args(*arguments));
+        }
+        std::fs::write(complete, text).unwrap();
+        data
     }
-    if root.exists() {
-        std::fs::remove_dir_all(&root).unwrap();
-    }
-    std::fs::create_dir_all(&data).unwrap();
-    let environment = root.join("environment");
-    succeed(
-        Command::new("python3")
-            .args(["-m", "venv"])
-            .arg(&environment),
-    );
-    let python = environment.join("bin/python");
-    let mut install = Command::new(&python);
-    succeed(
-        install
-            .args(["-m", "pip", "install", "--quiet"])
-            .args(PACKAGES),
-    );
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suites/prepare.py");
-    succeed(Command::new(&python).arg(script).arg(&data));
-    std::fs::write(complete, PREPARE).unwrap();
-    data
 }
 
 fn succeed(command: &mut Command) {
@@ -91,7 +119,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The tensors of a file of `prepare.py`.
+/// The tensors of a file of a script.
 pub fn tensors(path: &Path) -> Vec<NamedTensor> {
     let bytes = std::fs::read(path).unwrap();
     let mut rest = &bytes[..];

@@ -5,7 +5,7 @@ use std::path::Path;
 use tdc_generator::config::Overrides;
 use tdc_generator::gpu::gpu;
 use tdc_generator::import::onnx;
-use tdc_generator::ir::Network;
+use tdc_generator::ir::{Layout, Network, Op, OpKind};
 use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
 use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, CpuDevice, check_network};
@@ -71,7 +71,11 @@ fn import_model(case: &Case, model: &str) -> Result<ImportedCase, Failure> {
     let plan = plan_network(&network, gpu("h200").unwrap());
     let plan = plan.map_err(|errors| Failure::Wrong(format!("{errors:?}")))?;
     let inputs = tensors(&path.with_extension("inputs"));
-    let case_inputs: Vec<Vec<f32>> = inputs.into_iter().map(|input| input.values).collect();
+    let case_inputs: Vec<Vec<f32>> = inputs
+        .into_iter()
+        .zip(network.inputs())
+        .map(|(input, op)| as_nchw(input.values, op))
+        .collect();
     let imported = ImportedCase {
         network,
         plan,
@@ -84,6 +88,25 @@ fn import_model(case: &Case, model: &str) -> Result<ImportedCase, Failure> {
     };
     imported.compare(&case.folder.join("outputs"), most)?;
     Ok(imported)
+}
+
+/// The values of an input in NCHW.
+fn as_nchw(values: Vec<f32>, input: &Op) -> Vec<f32> {
+    let OpKind::Input(encoding) = &input.kind else {
+        panic!("`{}` is no input", input.name);
+    };
+    match encoding.layout {
+        Layout::Nchw => values,
+        _ => {
+            let channels = input.y.c as usize;
+            let images = values.chunks(input.y.image_len() as usize);
+            let planes = images.flat_map(|image| {
+                let plane = move |c: usize| image[c..].iter().step_by(channels).copied();
+                (0..channels).flat_map(plane)
+            });
+            planes.collect()
+        }
+    }
 }
 
 impl ImportedCase {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Compares the cases that failed with the file; the differences, one a line.
-pub fn compare(failures: &BTreeMap<String, String>) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suites/expectations.txt");
+/// Compares the cases that failed with a file of this folder; the differences, one a line.
+pub fn compare(file: &str, failures: &BTreeMap<String, String>) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suites");
+    let path = folder.join(file);
     let found = text(failures);
     if std::env::var_os("TDC_BLESS").is_some() {
         std::fs::write(path, found).unwrap();

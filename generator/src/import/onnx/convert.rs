@@ -32,7 +32,10 @@ use super::names::{Names, op_type};
 use super::tensor::Tensor;
 use super::{Imported, Weights};
 use crate::config::Overrides;
-use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, is_name, reserved_reason};
+use crate::ir::{
+    INPUT_NAME, InputEncoding, Layout, NetworkBuilder, OpOptions, TensorShape, is_name,
+    reserved_reason,
+};
 use aliases::is_alias;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -54,6 +57,8 @@ enum Value {
     Op { op: OpRef, dims: Vec<usize> },
     /// The output of an op, with the channels as the last axis.
     ChannelsLast { op: OpRef },
+    /// Flattened images, which `op` has in the order of channels, rows and columns, but ONNX in that of rows, columns and channels.
+    FlatChannelsLast { op: OpRef, image: TensorShape },
     /// An elementwise function that is not an op yet.
     Function(Function),
     /// The output of an op with its channels in groups, within a channel shuffle.
@@ -75,6 +80,8 @@ enum Value {
         of: ValueId,
         /// Top, left, bottom, right.
         pads: [u32; 4],
+        /// Whether the channels are the last axis.
+        is_channels_last: bool,
         dims: Vec<usize>,
         node: usize,
     },
@@ -222,9 +229,15 @@ impl<'g> Converter<'g> {
             converter.define(name, Value::Constant(Rc::clone(tensor)));
         }
         for (op, input) in graph.inputs.iter().enumerate() {
-            let dims = input.dims.clone();
-            let input = converter.define(&input.name, Value::Op { op, dims });
-            converter.views[op].push(input);
+            let value = match input.is_channels_last {
+                true => Value::ChannelsLast { op },
+                false => Value::Op {
+                    op,
+                    dims: input.dims.clone(),
+                },
+            };
+            let id = converter.define(&input.name, value);
+            converter.views[op].push(id);
         }
         converter.name_values();
         Ok(converter)
@@ -488,6 +501,9 @@ impl<'g> Converter<'g> {
                 let y = self.shapes[*op];
                 [y.batch, y.h, y.w, y.c].map(|size| size as usize).to_vec()
             }
+            Value::FlatChannelsLast { image, .. } => {
+                vec![image.batch as usize, image.image_len() as usize]
+            }
             Value::Function(function) => function.dims.clone(),
         }
     }
@@ -537,12 +553,20 @@ impl<'g> Converter<'g> {
         tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
     ) -> Result<Value, Problem> {
         let op = self.add_op(index, inputs, options, tensors)?;
+        Ok(self.output(op, false))
+    }
+
+    /// The output of an op, with the channels as the second axis or the last one.
+    fn output(&self, op: OpRef, is_channels_last: bool) -> Value {
+        if is_channels_last {
+            return Value::ChannelsLast { op };
+        }
         let y = self.shapes[op];
         let dims = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
-        Ok(Value::Op {
+        Value::Op {
             op,
             dims: dims.to_vec(),
-        })
+        }
     }
 
     /// Adds an op for a node.
@@ -647,6 +671,13 @@ impl<'g> Converter<'g> {
             }
         }
         let mut builder = NetworkBuilder::with_inputs(name, &self.inputs);
+        for (index, input) in self.graph.inputs.iter().enumerate() {
+            if input.is_channels_last {
+                let layout = Layout::Nhwc;
+                let plain = InputEncoding::PLAIN;
+                builder.encode_input(index, InputEncoding { layout, ..plain });
+            }
+        }
         let mut tensors = BTreeMap::new();
         // The first op has none before it, unless there is one input.
         let mut previous = (first == 1).then_some(0);

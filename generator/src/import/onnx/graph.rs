@@ -1,5 +1,6 @@
 //! The checked graph of a model: nodes in topological order, constants, inputs and outputs.
 
+use super::channels_last_inputs::channels_last_inputs;
 use super::error::{EXPORT_AGAIN, ImportError};
 use super::message::{self, Model, Node, ValueInfo, data_type};
 use super::names;
@@ -32,13 +33,15 @@ pub struct Input {
     pub name: String,
     /// Its shape in the network: of two axes batch and features, of three batch, channels and columns, of one the features of an image.
     pub shape: TensorShape,
-    /// The sizes that ONNX gives it.
+    /// The sizes that ONNX gives it, if the channels are not its last axis.
     pub dims: Vec<usize>,
+    /// Whether the channels are its last axis, behind rows and columns.
+    pub is_channels_last: bool,
 }
 
 impl Input {
     /// An input of the given shape, of which ONNX has so many axes; `None` if the shape does not fit.
-    fn new(name: &str, shape: TensorShape, axes: usize) -> Option<Self> {
+    fn new(name: &str, shape: TensorShape, axes: usize, is_channels_last: bool) -> Option<Self> {
         let TensorShape { batch, c, h, w } = shape;
         let (sizes, others) = match axes {
             1 => (vec![c], [batch, h, w]),
@@ -50,6 +53,7 @@ impl Input {
             name: name.to_owned(),
             shape,
             dims: sizes.iter().map(|&size| size as usize).collect(),
+            is_channels_last: is_channels_last && axes == 4,
         })
     }
 }
@@ -92,8 +96,9 @@ impl Graph {
         }
         check_nodes(&graph.node, &mut errors);
         let constants = constants(&graph.initializer, folder, &mut errors);
-        let inputs = inputs(&graph.input, &constants, overrides, &mut errors);
         let outputs = outputs(&graph.output, &mut errors);
+        let own = own_inputs(&graph, &constants, &outputs);
+        let inputs = inputs(&own, &graph.node, overrides, &mut errors);
         let nodes = match &inputs {
             Some(inputs) => sorted(graph.node, inputs, &constants, &mut errors),
             None => Vec::new(),
@@ -221,18 +226,32 @@ fn constants(
 /// Most inputs of a network; networks have a few.
 const MAX_INPUTS: usize = 64;
 
+/// The inputs that are not initialisers, which IR version 3 lists among them, without those that nothing reads: Keras' converter leaves
+/// constants of the network there.
+fn own_inputs<'g>(
+    graph: &'g message::Graph,
+    constants: &BTreeMap<String, Rc<Tensor>>,
+    outputs: &[String],
+) -> Vec<&'g ValueInfo> {
+    let reads = graph.node.iter().flat_map(|node| &node.input);
+    let read: HashSet<&String> = reads.chain(outputs).collect();
+    let is_read = |input: &&ValueInfo| input.name.as_ref().is_some_and(|name| read.contains(name));
+    let all = graph.input.iter();
+    let all: Vec<_> = all
+        .filter(|input| !constants.contains_key(name_of(input)))
+        .collect();
+    let own: Vec<_> = all.iter().copied().filter(is_read).collect();
+    // A graph that reads no input has other errors.
+    if own.is_empty() { all } else { own }
+}
+
 /// Names and shapes of the inputs; `None` after an error.
 fn inputs(
-    inputs: &[ValueInfo],
-    constants: &BTreeMap<String, Rc<Tensor>>,
+    own: &[&ValueInfo],
+    nodes: &[Node],
     overrides: &Overrides,
     errors: &mut Vec<ImportError>,
 ) -> Option<Vec<Input>> {
-    // IR version 3 lists the initialisers among the inputs.
-    let own = inputs
-        .iter()
-        .filter(|input| !constants.contains_key(name_of(input)));
-    let own: Vec<&ValueInfo> = own.collect();
     let names: Vec<&str> = own.iter().map(|input| name_of(input)).collect();
     let problem = match own.len() {
         0 => Some("the network has no input".to_owned()),
@@ -252,15 +271,24 @@ fn inputs(
         let message = format!("two inputs are named `{}`", name.escape_debug());
         errors.push(ImportError::of_file(message, EXPORT_AGAIN));
     }
-    let inputs = own.iter();
-    let inputs: Vec<_> = inputs
-        .filter_map(|info| input(info, overrides, errors))
+    let channels_last = channels_last_inputs(nodes, &names);
+    let inputs: Vec<_> = own
+        .iter()
+        .filter_map(|info| {
+            let is_channels_last = channels_last.contains(name_of(info));
+            input(info, is_channels_last, overrides, errors)
+        })
         .collect();
     (errors.len() == before).then_some(inputs)
 }
 
 /// An input; `None` after an error.
-fn input(input: &ValueInfo, overrides: &Overrides, errors: &mut Vec<ImportError>) -> Option<Input> {
+fn input(
+    input: &ValueInfo,
+    is_channels_last: bool,
+    overrides: &Overrides,
+    errors: &mut Vec<ImportError>,
+) -> Option<Input> {
     let name = name_of(input).to_owned();
     if let Some(element) = unsupported_element(input) {
         let message = format!(
@@ -275,13 +303,16 @@ fn input(input: &ValueInfo, overrides: &Overrides, errors: &mut Vec<ImportError>
     }
     let given = match overrides.given_input(&name) {
         Some(_) => Ok(None),
-        None => input_shape(input, overrides.batches.as_ref().map(Batches::largest)).map(Some),
+        None => {
+            let batch = overrides.batches.as_ref().map(Batches::largest);
+            input_shape(input, is_channels_last, batch).map(Some)
+        }
     };
     let axes = axes(input).map_or(4, <[_]>::len);
     let found = given.and_then(|given| {
         let shape = overrides.input(&name, given).ok_or("has no shape")?;
         let misfit = || format!("has {axes} axes, which {shape} does not fit");
-        Input::new(&name, shape, axes).ok_or_else(misfit)
+        Input::new(&name, shape, axes, is_channels_last).ok_or_else(misfit)
     });
     match found {
         Ok(input) => Some(input),
@@ -310,7 +341,11 @@ fn unsupported_element(input: &ValueInfo) -> Option<i32> {
 }
 
 /// The shape in the file; a symbolic batch is `batch`, else 1.
-fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, String> {
+fn input_shape(
+    input: &ValueInfo,
+    is_channels_last: bool,
+    batch: Option<u32>,
+) -> Result<TensorShape, String> {
     let dims = axes(input).ok_or("has no shape")?;
     let size = |dim: &message::Dimension| match (dim.value, &dim.symbol) {
         (Some(value), _) => {
@@ -332,6 +367,7 @@ fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, Str
         [c] => [1, size(c)?, 1, 1],
         [first, c] => [batch_of(first)?, size(c)?, 1, 1],
         [first, c, w] => [batch_of(first)?, size(c)?, 1, size(w)?],
+        [first, h, w, c] if is_channels_last => [batch_of(first)?, size(c)?, size(h)?, size(w)?],
         [first, c, h, w] => [batch_of(first)?, size(c)?, size(h)?, size(w)?],
         _ => {
             return Err(format!(

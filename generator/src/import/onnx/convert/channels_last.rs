@@ -1,15 +1,16 @@
-//! Islands of nodes between two transpositions, in which the channels are the last axis, as in ConvNeXt: layer norms, matrix products with
-//! constants, which are 1x1 convolutions there, and elementwise functions. The ops stay NCHW, so the transpositions cost nothing.
+//! Nodes whose tensors have the channels as the last axis: those between two transpositions, as in ConvNeXt, and those between an input of
+//! TensorFlow or Keras and its transposition. There are layer norms, matrix products with constants, which are 1x1 convolutions there, and
+//! elementwise functions. The ops stay NCHW, so the transpositions cost nothing.
 
 use super::super::attributes::Attributes;
+use super::super::channels_last_inputs::FROM_LAST;
 use super::super::fold::transposed;
 use super::super::inputs::input;
 use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{ActivationParameter, ChannelNorm, ConvOptions, OpOptions};
 
-/// The order of axes that moves the channels to the end, and the one that moves them back.
+/// The transposition that moves the channels to the last axis.
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
-const FROM_LAST: [i64; 4] = [0, 3, 1, 2];
 
 impl Converter<'_> {
     /// A transposition that moves the channels to the last axis or back; `None` for any other one.
@@ -19,18 +20,34 @@ impl Converter<'_> {
         order: Option<&[i64]>,
     ) -> Result<Option<Value>, Problem> {
         let id = first(inputs)?;
+        if let Some(order) = order
+            && *order == FROM_LAST
+            && let Value::Padded {
+                of,
+                pads,
+                is_channels_last: true,
+                dims,
+                node,
+            } = &self.values[id]
+        {
+            let [b, h, w, c] = dims[..] else {
+                return Ok(None);
+            };
+            return Ok(Some(Value::Padded {
+                of: *of,
+                pads: *pads,
+                is_channels_last: false,
+                dims: vec![b, c, h, w],
+                node: *node,
+            }));
+        }
         match order {
             Some(order) if *order == TO_LAST && self.dims(id).len() == 4 => {
                 let op = self.op_of(inputs, 0)?;
                 Ok(Some(Value::ChannelsLast { op }))
             }
             Some(order) if *order == FROM_LAST => match self.last_channels_of(id)? {
-                Some(op) => {
-                    let y = self.shapes[op];
-                    let dims = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
-                    let dims = dims.to_vec();
-                    Ok(Some(Value::Op { op, dims }))
-                }
+                Some(op) => Ok(Some(self.output(op, false))),
                 None => Ok(None),
             },
             _ => Ok(None),
@@ -50,6 +67,9 @@ impl Converter<'_> {
         match &self.values[id] {
             Value::ChannelsLast { .. } => true,
             Value::Function(function) => function.is_channels_last,
+            Value::Padded {
+                is_channels_last, ..
+            } => *is_channels_last,
             _ => false,
         }
     }

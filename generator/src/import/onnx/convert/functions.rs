@@ -177,6 +177,10 @@ impl Converter<'_> {
                 let message = "a norm is supported only where its input is divided by it";
                 (unsupported(message), None)
             }
+            Value::FlatChannelsLast { .. } => {
+                let message = "features in the order of rows, columns and channels are supported only in a product with a constant matrix";
+                (unsupported(message), None)
+            }
             Value::Grouped { dims, .. } => {
                 let message = format!(
                     "groups of channels, {dims:?}, are supported only in a channel shuffle"
@@ -186,13 +190,15 @@ impl Converter<'_> {
             Value::Padded {
                 of,
                 pads,
+                is_channels_last,
                 node,
-                dims,
+                ..
             } => {
-                let (of, pads, node, dims) = (*of, *pads, *node, dims.clone());
+                let (of, pads, node) = (*of, *pads, *node);
+                let is_channels_last = *is_channels_last;
                 match self.pad_op(node, of, pads) {
                     Ok(op) => {
-                        self.set(id, Value::Op { op, dims });
+                        self.set(id, self.output(op, is_channels_last));
                         return Some(op);
                     }
                     Err(problem) => (problem, Some(node)),

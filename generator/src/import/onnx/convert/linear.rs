@@ -5,7 +5,7 @@ use super::super::fold::transposed;
 use super::super::inputs::input;
 use super::super::tensor::Tensor;
 use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
-use crate::ir::{LinearOptions, OpOptions};
+use crate::ir::{LinearOptions, OpOptions, TensorShape};
 
 impl Converter<'_> {
     /// `alpha * A * B + beta * C`, with constant B and C.
@@ -59,14 +59,18 @@ impl Converter<'_> {
         inputs: &[Option<ValueId>],
         factors: &Factors<'_>,
     ) -> Result<Value, Problem> {
-        let dims = self.dims(first(inputs)?);
+        let id = first(inputs)?;
+        let dims = self.dims(id);
         if dims.len() != 2 {
             return Err(unsupported(format!(
                 "a matrix product of a tensor with {} axes is not supported, only of features",
                 dims.len()
             )));
         }
-        let op = self.op_of(inputs, 0)?;
+        let (op, channels_last_image) = match self.values[id] {
+            Value::FlatChannelsLast { op, image } => (op, Some(image)),
+            _ => (self.op_of(inputs, 0)?, None),
+        };
         // Before anything is copied: many nodes may have the same large weight.
         let [n, c] = factors.sizes()?;
         if self.shapes[op].image_len() != c as u64 {
@@ -77,7 +81,10 @@ impl Converter<'_> {
         }
         let number = u32::try_from(n).map_err(|_| invalid("its weight is too large"))?;
         let bias = factors.bias(n)?;
-        let weight = factors.weight()?;
+        let weight = match channels_last_image {
+            Some(image) => with_channels_first(&factors.weight()?, image),
+            None => factors.weight()?,
+        };
         let options = OpOptions::Linear(LinearOptions {
             bias: bias.is_some(),
             ..LinearOptions::new(number)
@@ -89,6 +96,16 @@ impl Converter<'_> {
         })?;
         Ok(value.with_dims(vec![dims[0], n]))
     }
+}
+
+/// The weight of features in the order of rows, columns and channels, each row reordered for channels, rows and columns.
+fn with_channels_first(weight: &[f32], image: TensorShape) -> Vec<f32> {
+    let (channels, pixels) = (image.c as usize, image.pixels() as usize);
+    let rows = weight.chunks_exact(channels * pixels);
+    rows.flat_map(|row| {
+        (0..channels).flat_map(move |c| (0..pixels).map(move |pixel| row[pixel * channels + c]))
+    })
+    .collect()
 }
 
 /// The constants of a matrix product.

@@ -25,18 +25,21 @@ impl Converter<'_> {
             let op = self.op_in_either_order(id)?;
             return Ok(self.value_like(id, op));
         }
+        let is_channels_last = self.is_channels_last(id);
         if mode != PadMode::ZERO {
-            let op = self.op_of(inputs, 0)?;
+            let op = self.op_in_either_order(id)?;
             let options = OpOptions::Pad(PadOptions {
                 pad: padding(pads),
                 mode,
             });
-            return self.add(node, vec![op], options, |_| Vec::new());
+            let op = self.add_op(node, vec![op], options, |_| Vec::new())?;
+            return Ok(self.output(op, is_channels_last));
         }
         let [top, left, bottom, right] = pads.map(|pixels| pixels as usize);
         let mut dims = self.dims(id);
-        dims[2] += top + bottom;
-        dims[3] += left + right;
+        let rows = if is_channels_last { 1 } else { 2 };
+        dims[rows] += top + bottom;
+        dims[rows + 1] += left + right;
         let mut sizes = dims.iter();
         let elements = sizes.try_fold(1usize, |all, &dim| all.checked_mul(dim));
         if elements.is_none_or(|elements| elements > MAX_PADDED) {
@@ -45,6 +48,7 @@ impl Converter<'_> {
         Ok(Value::Padded {
             of: id,
             pads,
+            is_channels_last,
             dims,
             node,
         })
@@ -110,8 +114,12 @@ impl Converter<'_> {
             all[*axis] = given[place];
             all[rank + axis] = given[axes.len() + place];
         }
-        match sizes::<8>(&all) {
-            Some([0, 0, top, left, 0, 0, bottom, right]) => Ok([top, left, bottom, right]),
+        let is_channels_last = self.is_channels_last(first(inputs)?);
+        match (sizes::<8>(&all), is_channels_last) {
+            (Some([0, top, left, 0, 0, bottom, right, 0]), true)
+            | (Some([0, 0, top, left, 0, 0, bottom, right]), false) => {
+                Ok([top, left, bottom, right])
+            }
             _ => Err(unsupported(format!(
                 "`pads` = {given:?} is not supported: rows and columns are padded, by 0 or more"
             ))),
@@ -125,7 +133,12 @@ impl Converter<'_> {
     ) -> Result<(OpRef, [u32; 4]), Problem> {
         let id = first(inputs)?;
         match self.values[id] {
-            Value::Padded { of, pads, .. } => Ok((self.op_of(&[Some(of)], 0)?, pads)),
+            Value::Padded {
+                of,
+                pads,
+                is_channels_last: false,
+                ..
+            } => Ok((self.op_in_either_order(of)?, pads)),
             _ => Ok((self.op_of(inputs, 0)?, [0; 4])),
         }
     }
@@ -137,7 +150,7 @@ impl Converter<'_> {
         of: ValueId,
         pads: [u32; 4],
     ) -> Result<OpRef, Problem> {
-        let op = self.op_of(&[Some(of)], 0)?;
+        let op = self.op_in_either_order(of)?;
         let options = OpOptions::Pad(PadOptions {
             pad: padding(pads),
             mode: PadMode::ZERO,

@@ -3,6 +3,7 @@
 use super::super::attributes::Attributes;
 use super::super::inputs::input;
 use super::convolution::{Window, window_pair};
+use super::padding::distinct_axes;
 use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::{OpOptions, PoolOptions};
 
@@ -102,28 +103,26 @@ impl Converter<'_> {
             (None, Some(_)) => self.expect_ints(inputs, 1, "list of axes")?,
             (None, None) => return Err(unsupported("a mean over all axes is not supported")),
         };
-        let dims = self.dims(first(inputs)?);
-        let mut places: Vec<i64> = axes
-            .iter()
-            .map(|&axis| {
-                if axis < 0 {
-                    axis.saturating_add(4)
-                } else {
-                    axis
-                }
-            })
-            .collect();
+        let id = first(inputs)?;
+        let is_channels_last = self.is_channels_last(id);
+        let images: &[usize] = if is_channels_last { &[1, 2] } else { &[2, 3] };
+        let rank = self.dims(id).len();
+        let mut places = distinct_axes(&axes, rank).unwrap_or_default();
         places.sort_unstable();
-        if dims.len() != 4 || places != [2, 3] {
+        if rank != 4 || places != images {
             return Err(unsupported(format!(
                 "a mean over the axes {axes:?} is not supported, only over rows and columns"
             )));
         }
-        let op = self.op_of(inputs, 0)?;
-        let value = self.add(node, vec![op], OpOptions::GlobalAvgPool, |_| Vec::new())?;
-        Ok(match keeps_axes {
-            true => value,
-            false => value.with_dims(dims[..2].to_vec()),
+        let op = self.op_in_either_order(id)?;
+        let op = self.add_op(node, vec![op], OpOptions::GlobalAvgPool, |_| Vec::new())?;
+        if keeps_axes {
+            return Ok(self.output(op, is_channels_last));
+        }
+        let y = self.shapes[op];
+        Ok(Value::Op {
+            op,
+            dims: vec![y.batch as usize, y.c as usize],
         })
     }
 }

@@ -36,6 +36,10 @@ impl Converter<'_> {
         let op = self.view_of(inputs, 0)?;
         let y = self.shapes[op];
         if is_channels_last && y.pixels() > 1 {
+            if dims[..] == [y.batch as usize, y.image_len() as usize] {
+                let op = self.add_op(node, vec![op], OpOptions::Flatten, |_| Vec::new())?;
+                return Ok(Value::FlatChannelsLast { op, image: y });
+            }
             return Err(unsupported(format!(
                 "a change of the shape {before:?}, of which the channels are the last axis, is not supported"
             )));
@@ -76,27 +80,39 @@ impl Converter<'_> {
         let axis = attributes
             .int("axis")
             .ok_or_else(|| invalid("it has no axis"))?;
-        let mut dims = self.dims(first(inputs)?);
+        let id = first(inputs)?;
+        let mut dims = self.dims(id);
         let rank = dims.len() as i64;
-        if rank < 2 || ![1, 1 - rank].contains(&axis) {
+        let is_channels_last = self.is_channels_last(id);
+        let channels = if is_channels_last { rank - 1 } else { 1 };
+        if rank < 2 || ![channels, channels - rank].contains(&axis) {
             return Err(unsupported(format!(
                 "a concatenation along axis {axis} of {rank} is not supported, only along the channels"
             )));
         }
-        if let [Some(_)] = inputs {
-            let op = self.op_of(inputs, 0)?;
-            return Ok(Value::Op { op, dims });
+        if let [Some(id)] = *inputs {
+            let op = self.op_in_either_order(id)?;
+            return Ok(self.value_like(id, op));
         }
         let ops: Result<Vec<_>, Problem> = (0..inputs.len())
-            .map(|index| self.op_of(inputs, index))
+            .map(|index| match (is_channels_last, input(inputs, index)) {
+                (true, Some(id)) if self.is_channels_last(id) => self.op_in_either_order(id),
+                (true, Some(id)) => Err(unsupported(format!(
+                    "a concatenation of a tensor with the channels as the last axis and {:?} is not supported",
+                    self.dims(id)
+                ))),
+                _ => self.op_of(inputs, index),
+            })
             .collect();
         let all = ops?;
         let inputs = self.with_known_concat(&all);
-        let value = self.add(node, inputs, OpOptions::Concat, |_| Vec::new())?;
-        let concat = self.shapes.len() - 1;
+        let concat = self.add_op(node, inputs, OpOptions::Concat, |_| Vec::new())?;
         self.concats.insert(all, concat);
         dims[1] = self.shapes[concat].c as usize;
-        Ok(value.with_dims(dims))
+        Ok(match is_channels_last {
+            true => Value::ChannelsLast { op: concat },
+            false => Value::Op { op: concat, dims },
+        })
     }
 
     /// The operands of a concatenation, the first of which are replaced by an earlier concatenation of the same: in a DenseNet each layer
