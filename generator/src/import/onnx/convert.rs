@@ -13,13 +13,16 @@ mod convolution;
 mod filter;
 mod functions;
 mod l2_norm;
+mod layer_norm;
 mod linear;
 mod lrn;
+mod moments;
 mod outputs;
 mod padding;
 mod pooling;
 mod resize;
 mod shapes;
+mod softmax;
 
 use super::attributes::Attributes;
 use super::elementwise::Elementwise;
@@ -37,6 +40,7 @@ use crate::ir::{
     reserved_reason,
 };
 use aliases::is_alias;
+use moments::Moment;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -73,6 +77,12 @@ enum Value {
     Norm {
         of: ValueId,
         least: f64,
+        dims: Vec<usize>,
+    },
+    /// A mean over the channels of the value `of`.
+    Moment {
+        kind: Moment,
+        of: ValueId,
         dims: Vec<usize>,
     },
     /// The value `of` with zeros around its images.
@@ -495,6 +505,7 @@ impl<'g> Converter<'g> {
             Value::Constant(tensor) => tensor.dims.clone(),
             Value::Op { dims, .. }
             | Value::Norm { dims, .. }
+            | Value::Moment { dims, .. }
             | Value::Padded { dims, .. }
             | Value::Grouped { dims, .. } => dims.clone(),
             Value::ChannelsLast { op } => {

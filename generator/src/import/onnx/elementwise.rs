@@ -19,6 +19,8 @@ pub enum Elementwise {
     Max,
     Min,
     Neg,
+    Reciprocal,
+    Sqrt,
     Exp,
     Erf,
     /// `max(0, min(1, alpha * x + beta))`.
@@ -50,6 +52,8 @@ impl Elementwise {
             "Max" => Self::Max,
             "Min" => Self::Min,
             "Neg" => Self::Neg,
+            "Reciprocal" => Self::Reciprocal,
+            "Sqrt" => Self::Sqrt,
             "Exp" => Self::Exp,
             "Erf" => Self::Erf,
             "Relu" => Self::Activation(Activation::Relu),
@@ -90,7 +94,7 @@ impl Elementwise {
         match self {
             Self::Max | Self::Min => None,
             Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Pow => Some(2),
-            Self::Neg | Self::Exp | Self::Erf => Some(1),
+            Self::Neg | Self::Reciprocal | Self::Sqrt | Self::Exp | Self::Erf => Some(1),
             Self::HardSigmoid { .. } | Self::Clip { .. } | Self::Activation(_) => Some(1),
         }
     }
@@ -108,6 +112,8 @@ impl Elementwise {
             Self::Max => operands.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             Self::Min => operands.iter().copied().fold(f64::INFINITY, f64::min),
             Self::Neg => -x,
+            Self::Reciprocal => 1.0 / x,
+            Self::Sqrt => x.sqrt(),
             Self::Exp => x.exp(),
             Self::Erf => 1.0 - erfc(x),
             Self::HardSigmoid { alpha, beta } => (alpha * x + beta).clamp(0.0, 1.0),

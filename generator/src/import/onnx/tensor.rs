@@ -61,15 +61,14 @@ impl Tensor {
 
     /// Its only element, of any number of axes.
     pub fn scalar(&self) -> Option<f64> {
+        self.element(0).filter(|_| self.len() == 1)
+    }
+
+    /// An element in row-major order.
+    pub fn element(&self, index: usize) -> Option<f64> {
         match &self.data {
-            Data::Floats(values) => match values[..] {
-                [value] => Some(value.into()),
-                _ => None,
-            },
-            Data::Ints(values) => match values[..] {
-                [value] => Some(value as f64),
-                _ => None,
-            },
+            Data::Floats(values) => values.get(index).map(|&value| value.into()),
+            Data::Ints(values) => values.get(index).map(|&value| value as f64),
         }
     }
 

@@ -1003,11 +1003,7 @@ fn islands_with_the_channels_last_are_recognised() {
             &[ints("perm", &[0, 3, 1, 2])],
         )
     };
-    let import = |nodes: Vec<Node>, constants: Vec<Tensor>| {
-        let mut model = model(nodes, constants);
-        model.graph.as_mut().unwrap().input = vec![value("x", &[2, 7, 7, 7])];
-        import_in(&model, None)
-    };
+    let import = import_square;
     let constants = || {
         vec![
             tensor("g", &[7]),
@@ -1095,6 +1091,186 @@ fn islands_with_the_channels_last_are_recognised() {
     let nodes = vec![to_last(), node("Relu", &["t"], "y")];
     let error = import(nodes, Vec::new()).unwrap_err();
     assert!(error.contains("the output"), "{error}");
+}
+
+/// An image of 7x7 pixels with seven channels, so that sizes do not tell the orders of axes apart.
+fn import_square(nodes: Vec<Node>, constants: Vec<Tensor>) -> Result<Imported, String> {
+    let mut model = model(nodes, constants);
+    model.graph.as_mut().unwrap().input = vec![value("x", &[2, 7, 7, 7])];
+    import_in(&model, None)
+}
+
+fn mean(input: &str, output: &str) -> Node {
+    node("ReduceMean", &[input, "axes"], output)
+}
+
+/// The numbers of spelled layer norms, with scale and shift of these sizes, along an axis.
+fn norm_constants(axis: i64, sizes: &[i64]) -> Vec<Tensor> {
+    vec![
+        list("axes", &[axis]),
+        scalar("eps", 1e-6),
+        scalar("one", 1.0),
+        scalar("two", 2.0),
+        tensor("g", sizes),
+        Tensor {
+            float_data: vec![0.5, -1.5, 0.0, 3.0, 1.0, 0.25, -0.125],
+            ..tensor("s", sizes)
+        },
+    ]
+}
+
+/// The nodes from `x` to its difference to the mean, `c`, and its standard deviation, `d`.
+fn deviation(x: &str) -> Vec<Node> {
+    vec![
+        mean(x, "m"),
+        node("Sub", &[x, "m"], "c"),
+        node("Pow", &["c", "two"], "q"),
+        mean("q", "v"),
+        node("Add", &["v", "eps"], "e"),
+        node("Sqrt", &["e"], "d"),
+    ]
+}
+
+fn transposed(input: &str, output: &str, order: &[i64]) -> Node {
+    with(node("Transpose", &[input], output), &[ints("perm", order)])
+}
+
+#[track_caller]
+fn assert_layer_norm(imported: &Imported, name: &str) {
+    let op = imported.network.ops.iter().find(|op| op.name == name);
+    let OpKind::ChannelNorm(norm) = &op.unwrap().kind else {
+        panic!("{:?}", op.unwrap().kind);
+    };
+    let eps = ActivationParameter::new(1e-6);
+    assert_eq!(*norm, ChannelNorm::LayerNorm { eps });
+    let constants = norm_constants(1, &[7]);
+    for (tensor, expected) in [("weight", &constants[4]), ("bias", &constants[5])] {
+        let found = &imported.tensors[&format!("{name}.{tensor}")];
+        assert_eq!(found.dims, [7]);
+        for (found, expected) in found.values.iter().zip(&expected.float_data) {
+            assert!(
+                (found - expected).abs() < 1e-6,
+                "{tensor}: {found}, not {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn spelled_layer_norms_are_recognised() {
+    // PyTorch's, over the channels as the last axis; below operator set 18 axes are an attribute.
+    let mut nodes = vec![transposed("x", "t", &[0, 2, 3, 1])];
+    nodes.extend(deviation("t"));
+    nodes.extend([
+        node("Div", &["c", "d"], "n"),
+        node("Mul", &["n", "g"], "w"),
+        node("Add", &["w", "s"], "b"),
+        transposed("b", "y", &[0, 3, 1, 2]),
+    ]);
+    let imported = import_square(nodes.clone(), norm_constants(-1, &[7])).unwrap();
+    assert_eq!(ops(&imported), ["ChannelNorm"]);
+    assert_layer_norm(&imported, "b");
+    for node in &mut nodes {
+        if node.op_type.as_deref() == Some("ReduceMean") {
+            node.input.pop();
+            node.attribute = vec![ints("axes", &[3])];
+        }
+    }
+    let mut old = model(nodes, norm_constants(-1, &[7]));
+    old.opset_import[0].version = Some(13);
+    old.graph.as_mut().unwrap().input = vec![value("x", &[2, 7, 7, 7])];
+    assert_layer_norm(&import_in(&old, None).unwrap(), "b");
+
+    // Over the second axis, with the scale before the difference; an activation and a residual behind it.
+    let mut nodes = deviation("x");
+    nodes.extend([
+        node("Mul", &["c", "g"], "w"),
+        node("Div", &["w", "d"], "n"),
+        node("Add", &["s", "n"], "b"),
+        node("Relu", &["b"], "r"),
+        node("Add", &["r", "x"], "y"),
+    ]);
+    let imported = import_square(nodes, norm_constants(1, &[7, 1, 1])).unwrap();
+    assert_eq!(ops(&imported), ["ChannelNorm", "relu", "Add none"]);
+    assert_layer_norm(&imported, "b");
+
+    // TensorFlow's: the mean of squares, and x in one product.
+    let nodes = vec![
+        node("Relu", &["x"], "r"),
+        mean("r", "m"),
+        node("Mul", &["r", "r"], "q"),
+        mean("q", "p"),
+        node("Mul", &["m", "m"], "k"),
+        node("Sub", &["p", "k"], "v"),
+        node("Add", &["v", "eps"], "e"),
+        node("Sqrt", &["e"], "d"),
+        node("Reciprocal", &["d"], "i"),
+        node("Mul", &["i", "g"], "w"),
+        node("Mul", &["r", "w"], "n"),
+        node("Mul", &["m", "w"], "o"),
+        node("Sub", &["s", "o"], "z"),
+        node("Add", &["n", "z"], "y"),
+    ];
+    let imported = import_square(nodes, norm_constants(1, &[7, 1, 1])).unwrap();
+    assert_eq!(ops(&imported), ["relu", "ChannelNorm"]);
+    assert_layer_norm(&imported, "y");
+
+    // A factor for each channel of a sum is no part of the layer norm in it, and neither is a second one.
+    let mut nodes = deviation("x");
+    nodes.extend([
+        node("Div", &["c", "d"], "n"),
+        node("Mul", &["n", "g"], "w"),
+        node("Add", &["w", "s"], "b"),
+        node("Add", &["b", "x"], "a"),
+        node("Div", &["a", "h"], "y"),
+    ]);
+    let mut constants = norm_constants(1, &[7, 1, 1]);
+    constants.push(Tensor {
+        float_data: vec![2.0, 4.0, 1.0, 8.0, -2.0, 0.5, -4.0],
+        ..tensor("h", &[7, 1, 1])
+    });
+    let imported = import_square(nodes, constants).unwrap();
+    assert_eq!(
+        ops(&imported),
+        ["ChannelNorm", "Add none", "scale_shift none"]
+    );
+    assert_layer_norm(&imported, "b");
+    assert_eq!(imported.tensors["y.scale"].values[3], 0.125);
+}
+
+#[test]
+fn means_over_the_channels_are_refused_elsewhere() {
+    let kept = |keeps: i64| with(mean("x", "y"), &[int("keepdims", keeps)]);
+    let only = "only as a part of a layer norm";
+    // Each standard deviation with a number beside it.
+    let mut wrong_eps = deviation("x");
+    wrong_eps.extend([
+        node("Add", &["d", "one"], "f"),
+        node("Div", &["c", "f"], "y"),
+    ]);
+    // The mean of one value and the variance of another.
+    let mut of_two = vec![node("Relu", &["x"], "r"), mean("r", "k")];
+    of_two.extend(deviation("x"));
+    of_two.extend([node("Sub", &["x", "k"], "l"), node("Div", &["l", "d"], "y")]);
+    let mut root = deviation("x");
+    root.push(node("Relu", &["d"], "y"));
+    for (nodes, expected) in [
+        (vec![kept(1)], only),
+        (vec![kept(0)], "which stay an axis"),
+        (vec![mean("x", "m"), node("Sub", &["x", "m"], "y")], only),
+        (wrong_eps, only),
+        (of_two, only),
+        (root, only),
+        (vec![mean("x", "m"), node("Mul", &["m", "g"], "y")], only),
+    ] {
+        let error = import_square(nodes, norm_constants(1, &[7, 1, 1])).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // A scale along the rows.
+    let mut nodes = deviation("x");
+    nodes.extend([node("Div", &["c", "d"], "n"), node("Mul", &["n", "g"], "y")]);
+    let error = import_square(nodes, norm_constants(1, &[7, 1])).unwrap_err();
+    assert!(error.contains("a constant of this shape"), "{error}");
 }
 
 #[test]

@@ -2,12 +2,10 @@
 //! TensorFlow or Keras and its transposition. There are layer norms, matrix products with constants, which are 1x1 convolutions there, and
 //! elementwise functions. The ops stay NCHW, so the transpositions cost nothing.
 
-use super::super::attributes::Attributes;
 use super::super::channels_last_inputs::FROM_LAST;
 use super::super::fold::transposed;
-use super::super::inputs::input;
 use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
-use crate::ir::{ActivationParameter, ChannelNorm, ConvOptions, OpOptions};
+use crate::ir::{ConvOptions, OpOptions};
 
 /// The transposition that moves the channels to the last axis.
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
@@ -67,10 +65,21 @@ impl Converter<'_> {
         match &self.values[id] {
             Value::ChannelsLast { .. } => true,
             Value::Function(function) => function.is_channels_last,
+            Value::Moment { of, .. } => self.is_channels_last(*of),
             Value::Padded {
                 is_channels_last, ..
             } => *is_channels_last,
             _ => false,
+        }
+    }
+
+    /// The axis of a value's channels.
+    pub(super) fn channel_axis(&self, id: ValueId) -> usize {
+        let rank = self.dims(id).len();
+        match self.is_channels_last(id) {
+            true => rank.saturating_sub(1),
+            // Features of one image have no other axis.
+            false => usize::from(rank > 1),
         }
     }
 
@@ -91,54 +100,6 @@ impl Converter<'_> {
                 dims: self.dims(id),
             },
         }
-    }
-
-    /// Layer norm over the channels as the last axis, or over features.
-    pub(super) fn layer_norm(
-        &mut self,
-        node: usize,
-        inputs: &[Option<ValueId>],
-        attributes: &Attributes<'_>,
-    ) -> Result<Value, Problem> {
-        let id = first(inputs)?;
-        let rank = self.dims(id).len() as i64;
-        let axis = attributes.int("axis").unwrap_or(-1);
-        // The type of intermediate results.
-        attributes.ignore("stash_type");
-        let is_last = [-1, rank - 1].contains(&axis);
-        if !is_last || !self.is_channels_last(id) && rank != 2 {
-            return Err(unsupported(format!(
-                "a layer norm of {:?} from axis {axis} on is not supported, only over the channels",
-                self.dims(id)
-            )));
-        }
-        let op = self.op_in_either_order(id)?;
-        let channels = self.shapes[op].c as usize;
-        let scale = self.expect_constant(inputs, 1, "scale")?.to_floats();
-        let shift = match input(inputs, 2) {
-            Some(_) => self.expect_constant(inputs, 2, "bias")?.to_floats(),
-            None => vec![0.0; channels],
-        };
-        if [scale.len(), shift.len()] != [channels; 2] {
-            return Err(invalid(format!(
-                "its scale and bias are not for {channels} channels"
-            )));
-        }
-        let eps = attributes.float("epsilon").unwrap_or(1e-5);
-        if !(0.0..f32::INFINITY).contains(&eps) {
-            return Err(invalid(format!(
-                "`epsilon` = {eps}, it must be a number from 0"
-            )));
-        }
-        let eps = ActivationParameter::new(eps);
-        let options = OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps });
-        let op = self.add_op(node, vec![op], options, |name| {
-            vec![
-                (format!("{name}.weight"), vec![channels], scale),
-                (format!("{name}.bias"), vec![channels], shift),
-            ]
-        })?;
-        Ok(self.value_like(id, op))
     }
 
     /// A product with a constant matrix of C x N: a 1x1 convolution to N channels.
@@ -169,35 +130,5 @@ impl Converter<'_> {
             vec![(format!("{name}.weight"), vec![n, c, 1, 1], values)]
         })?;
         Ok(Value::ChannelsLast { op })
-    }
-
-    /// Softmax over the channels. Up to operator set 12 it is over all axes from the given one on.
-    pub(super) fn softmax(
-        &mut self,
-        node: usize,
-        inputs: &[Option<ValueId>],
-        attributes: &Attributes<'_>,
-    ) -> Result<Value, Problem> {
-        let id = first(inputs)?;
-        let dims = self.dims(id);
-        let rank = dims.len() as i64;
-        let is_old = self.graph.opset < 13;
-        let axis = attributes
-            .int("axis")
-            .unwrap_or(if is_old { 1 } else { -1 });
-        let axis = if axis < 0 {
-            axis.saturating_add(rank)
-        } else {
-            axis
-        };
-        let op = self.op_of(inputs, 0)?;
-        if axis != 1 || is_old && self.shapes[op].pixels() > 1 {
-            return Err(unsupported(format!(
-                "a softmax of {dims:?} along axis {axis} is not supported, only over the channels"
-            )));
-        }
-        let options = OpOptions::ChannelNorm(ChannelNorm::Softmax);
-        let value = self.add(node, vec![op], options, |_| Vec::new())?;
-        Ok(value.with_dims(dims))
     }
 }

@@ -20,7 +20,7 @@ impl Converter<'_> {
             (Some(constant), None) => (b, constant, true),
             _ => return Ok(None),
         };
-        if constant.len() == 1 {
+        if constant.len() == 1 || self.moments_of(x).is_some() {
             return Ok(None);
         }
         let sizes = constant.dims.clone();
@@ -73,11 +73,7 @@ impl Converter<'_> {
         old_axis: Option<i64>,
     ) -> bool {
         let dims = self.dims(x);
-        let channel_axis = match self.is_channels_last(x) {
-            true => dims.len() - 1,
-            // Features of one image have no other axis.
-            false => usize::from(dims.len() > 1),
-        };
+        let channel_axis = self.channel_axis(x);
         let channels = dims.get(channel_axis).copied().unwrap_or(0);
         match old_axis {
             Some(axis) => axis == channel_axis as i64 && *sizes == [channels],

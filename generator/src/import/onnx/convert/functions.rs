@@ -13,6 +13,9 @@ use std::collections::HashMap;
 /// Most functions that are recognised as one; the longest known spelling has eight.
 const MAX_DEPTH: usize = 12;
 
+const ONLY_IN_LAYER_NORM: &str =
+    "a mean over the channels is supported only as a part of a layer norm";
+
 impl Converter<'_> {
     /// The value of an elementwise node. `old_axis` is the axis of the first operand at which operator set 6 aligns the second one; later
     /// ones align operands at the last axis.
@@ -45,9 +48,8 @@ impl Converter<'_> {
             match number {
                 Some(Some(number)) => found.push(Operand::Number(number)),
                 Some(None) => {
-                    return Err(unsupported(
-                        "arithmetic with a constant of this shape is not supported",
-                    ));
+                    dims = self.dims_with_moments(&operands, id, old_axis)?;
+                    found.push(Operand::Value(id));
                 }
                 None => {
                     if let Value::Grouped { .. } = &self.values[id] {
@@ -79,8 +81,8 @@ impl Converter<'_> {
             ));
         }
         let mut orders = found.iter().filter_map(|operand| match operand {
-            Operand::Value(id) => Some(self.is_channels_last(*id)),
-            Operand::Number(_) => None,
+            Operand::Value(id) if self.constant(*id).is_none() => Some(self.is_channels_last(*id)),
+            Operand::Value(_) | Operand::Number(_) => None,
         });
         let is_channels_last = orders.next().unwrap_or(false);
         if orders.any(|order| order != is_channels_last) {
@@ -104,6 +106,33 @@ impl Converter<'_> {
             node,
             depth: depth + 1,
         }))
+    }
+
+    /// The sizes of an elementwise operation with a constant for each channel, whose other operand depends on the moments of a value.
+    fn dims_with_moments(
+        &self,
+        operands: &[ValueId],
+        constant: ValueId,
+        old_axis: Option<i64>,
+    ) -> Result<Vec<usize>, Problem> {
+        let mut others = operands.iter().filter(|operand| **operand != constant);
+        let of = others.find_map(|&other| self.moments_of(other));
+        let sizes = self.dims(constant);
+        match of.filter(|&of| self.has_one_for_each_channel(of, &sizes, old_axis)) {
+            Some(of) => Ok(self.dims(of)),
+            None => Err(unsupported(
+                "arithmetic with a constant of this shape is not supported",
+            )),
+        }
+    }
+
+    /// That one of two operands which is no constant, if the other one is.
+    fn beside_constant(&self, a: ValueId, b: ValueId) -> Option<ValueId> {
+        match (self.constant(a), self.constant(b)) {
+            (None, Some(_)) => Some(a),
+            (Some(_), None) => Some(b),
+            _ => None,
+        }
     }
 
     /// PReLU; with one slope it is leaky ReLU.
@@ -181,6 +210,7 @@ impl Converter<'_> {
                 let message = "features in the order of rows, columns and channels are supported only in a product with a constant matrix";
                 (unsupported(message), None)
             }
+            Value::Moment { .. } => (unsupported(ONLY_IN_LAYER_NORM), None),
             Value::Grouped { dims, .. } => {
                 let message = format!(
                     "groups of channels, {dims:?}, are supported only in a channel shuffle"
@@ -220,6 +250,10 @@ impl Converter<'_> {
     /// The op of a function: an activation or a scale and shift of one value, or an op on two values.
     fn function_op(&mut self, id: ValueId, function: &Function) -> Result<OpRef, Problem> {
         let parts = self.parts(id);
+        if let Some((of, norm)) = self.spelled_layer_norm(id, function, &parts) {
+            let op = self.op_in_either_order(of)?;
+            return self.layer_norm_op(function.node, op, norm);
+        }
         for &base in parts.bases.iter().rev() {
             if self.dims(base) != function.dims {
                 continue;
@@ -250,20 +284,26 @@ impl Converter<'_> {
         {
             return self.hard_sigmoid(function.node, x, alpha, beta);
         }
+        // A constant for each channel that is no part of a layer norm.
+        if let [Operand::Value(a), Operand::Value(b)] = function.operands[..]
+            && let Some(x) = self.beside_constant(a, b)
+        {
+            self.materialize(x).ok_or(Problem::Reported)?;
+            let (node, kind) = (function.node, function.kind);
+            if let Some(Value::Op { op, .. } | Value::ChannelsLast { op }) =
+                self.with_channel_constants(node, kind, &[a, b], None)?
+            {
+                return Ok(op);
+            }
+        }
         let kind = match function.kind {
             Elementwise::Add => BinaryOp::Add,
             Elementwise::Sub => BinaryOp::Sub,
             Elementwise::Mul => BinaryOp::Mul,
-            _ => {
-                return Err(unsupported(
-                    "this elementwise operation is not supported, except as a part of a known activation function",
-                ));
-            }
+            _ => return Err(self.unknown_function(id)),
         };
         let [Operand::Value(a), Operand::Value(b)] = function.operands[..] else {
-            return Err(unsupported(
-                "this elementwise operation is not supported, except as a part of a known activation function",
-            ));
+            return Err(self.unknown_function(id));
         };
         // ONNX aligns sizes at the last axis, so features do not match the channels of an image.
         if self.dims(a).len() != self.dims(b).len() {
@@ -287,6 +327,15 @@ impl Converter<'_> {
             OpOptions::Binary(kind, Activation::None),
             |_| Vec::new(),
         )
+    }
+
+    fn unknown_function(&self, id: ValueId) -> Problem {
+        unsupported(match self.moments_of(id) {
+            Some(_) => ONLY_IN_LAYER_NORM,
+            None => {
+                "this elementwise operation is not supported, except as a part of a known activation function"
+            }
+        })
     }
 
     /// An activation of a value: of the op that computes it, if nothing else reads that.
@@ -369,7 +418,7 @@ impl Converter<'_> {
     }
 
     /// The functions that a value is composed of.
-    fn parts(&self, id: ValueId) -> Parts {
+    pub(super) fn parts(&self, id: ValueId) -> Parts {
         let mut parts = Parts::default();
         let mut seen = vec![id];
         let mut next = 0;
@@ -395,7 +444,11 @@ impl Converter<'_> {
     }
 
     /// A function's value, from those that are known; `None` if it depends on others.
-    fn evaluate(&self, id: ValueId, known: &mut HashMap<ValueId, Option<f64>>) -> Option<f64> {
+    pub(super) fn evaluate(
+        &self,
+        id: ValueId,
+        known: &mut HashMap<ValueId, Option<f64>>,
+    ) -> Option<f64> {
         if let Some(known) = known.get(&id) {
             return *known;
         }
@@ -415,11 +468,11 @@ impl Converter<'_> {
 
 /// What a function is composed of.
 #[derive(Default)]
-struct Parts {
+pub(super) struct Parts {
     /// The values that it may be a function of, the nearest ones first.
-    bases: Vec<ValueId>,
+    pub bases: Vec<ValueId>,
     /// The nodes of its functions.
-    nodes: Vec<usize>,
+    pub nodes: Vec<usize>,
 }
 
 /// The activation that is a part of an op.

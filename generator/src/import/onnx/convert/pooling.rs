@@ -89,7 +89,7 @@ impl Converter<'_> {
         self.add(node, vec![op], options, |_| Vec::new())
     }
 
-    /// The mean over rows and columns is global pooling. From operator set 18 on the axes are an input.
+    /// The mean over rows and columns is global pooling, that over the channels a part of a layer norm. From operator set 18 on the axes are an input.
     pub(super) fn reduce_mean(
         &mut self,
         node: usize,
@@ -109,9 +109,13 @@ impl Converter<'_> {
         let rank = self.dims(id).len();
         let mut places = distinct_axes(&axes, rank).unwrap_or_default();
         places.sort_unstable();
+        let channel_axis = self.channel_axis(id);
+        if rank > 1 && places == [channel_axis] && keeps_axes {
+            return Ok(self.channel_mean(id, channel_axis));
+        }
         if rank != 4 || places != images {
             return Err(unsupported(format!(
-                "a mean over the axes {axes:?} is not supported, only over rows and columns"
+                "a mean over the axes {axes:?} is not supported, only over rows and columns, or over the channels, which stay an axis, in a layer norm"
             )));
         }
         let op = self.op_in_either_order(id)?;
