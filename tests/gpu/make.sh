@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the folder of the GPU tier: everything that a machine with a GPU needs, without Rust.
 #   tests/gpu/make.sh [DIR]     default: target/gpu-tier
+#   tests/gpu/make_candle.sh    adds the example of candle, if wanted
 # Copy the folder there and run:
 #   ./run.sh
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision, onnxscript and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports python training two sanitizer tune bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify embedded candle tiles variants drivers pytorch imports python training two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify embedded tiles variants drivers pytorch imports python training two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded candle tiles variants drivers pytorch imports python training two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -119,6 +119,15 @@ for step in $steps; do
             check "embedded kernels, addresses" env ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0 ./embedded-asan check
         fi
         ./embedded latency || failures=$((failures + 1))
+        ;;
+    candle)
+        # A kernel as an op of candle, compared with candle's own convolution.
+        if [ -e candle ]; then
+            check "candle" ./candle
+            cat $work/log
+        else
+            echo "skipped candle: make_candle.sh has not built it"
+        fi
         ;;
     tiles)
         check "every tile of implicit_gemm" ./units --ignored --exact every_tile_of_implicit_gemm_is_right_on_a_gpu

@@ -641,6 +641,36 @@ mod tests {
     }
 
     #[test]
+    fn integers_are_clipped_exactly() {
+        let node = super::super::message::Node::default();
+        let bound = |value: i64| Tensor {
+            dims: Vec::new(),
+            data: Data::Ints(vec![value]),
+        };
+        let sizes = Tensor::ints(vec![-7, 0, (1 << 24) + 1, i64::MAX]);
+        let of = |least: Option<&Tensor>, most: Option<&Tensor>| {
+            let inputs = [Some(&sizes), least, most];
+            let clipped = clip(&sizes, &inputs, &Attributes::of(&node));
+            clipped.map(|tensor| tensor.data)
+        };
+        let ints = |values: [i64; 4]| Ok(Data::Ints(values.to_vec()));
+        // Numbers that fp32 does not have.
+        let (least, most) = (bound(-3), bound((1 << 24) + 3));
+        let large = (1 << 24) + 1;
+        assert_eq!(of(None, None), ints([-7, 0, large, i64::MAX]));
+        assert_eq!(of(Some(&least), None), ints([-3, 0, large, i64::MAX]));
+        assert_eq!(of(None, Some(&most)), ints([-7, 0, large, large + 2]));
+        // A minimum above the maximum.
+        assert_eq!(of(Some(&most), Some(&least)), ints([-3; 4]));
+        let half = Tensor {
+            dims: Vec::new(),
+            data: Data::Floats(vec![0.5]),
+        };
+        assert!(of(Some(&half), None).is_err());
+        assert!(of(None, Some(&sizes)).is_err());
+    }
+
+    #[test]
     fn axes_are_permuted() {
         let tensor = Tensor {
             dims: vec![2, 3],

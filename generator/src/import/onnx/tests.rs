@@ -1194,10 +1194,12 @@ fn spelled_layer_norms_are_recognised() {
     assert_eq!(ops(&imported), ["ChannelNorm", "relu", "Add none"]);
     assert_layer_norm(&imported, "b");
 
-    // TensorFlow's: the mean of squares, and x in one product.
+    // TensorFlow's: the mean of squares, and x in one product. Its converter adds the axis of the channels again.
     let nodes = vec![
         node("Relu", &["x"], "r"),
-        mean("r", "m"),
+        with(mean("r", "l"), &[int("keepdims", 0)]),
+        with(node("Cast", &["l"], "u"), &[int("to", 1)]),
+        node("Reshape", &["u", "pixels"], "m"),
         node("Mul", &["r", "r"], "q"),
         mean("q", "p"),
         node("Mul", &["m", "m"], "k"),
@@ -1211,7 +1213,9 @@ fn spelled_layer_norms_are_recognised() {
         node("Sub", &["s", "o"], "z"),
         node("Add", &["n", "z"], "y"),
     ];
-    let imported = import_square(nodes, norm_constants(1, &[7, 1, 1])).unwrap();
+    let mut constants = norm_constants(1, &[7, 1, 1]);
+    constants.push(list("pixels", &[2, 1, 7, 7]));
+    let imported = import_square(nodes, constants).unwrap();
     assert_eq!(ops(&imported), ["relu", "ChannelNorm"]);
     assert_layer_norm(&imported, "y");
 
@@ -1256,7 +1260,19 @@ fn means_over_the_channels_are_refused_elsewhere() {
     root.push(node("Relu", &["d"], "y"));
     for (nodes, expected) in [
         (vec![kept(1)], only),
-        (vec![kept(0)], "which stay an axis"),
+        (vec![kept(0)], only),
+        // The mean of a column's pixels beside each of its rows.
+        (
+            vec![
+                with(mean("x", "m"), &[int("keepdims", 0)]),
+                node("Sub", &["x", "m"], "c"),
+                node("Mul", &["c", "c"], "q"),
+                mean("q", "v"),
+                node("Sqrt", &["v"], "d"),
+                node("Div", &["c", "d"], "y"),
+            ],
+            only,
+        ),
         (vec![mean("x", "m"), node("Sub", &["x", "m"], "y")], only),
         (wrong_eps, only),
         (of_two, only),

@@ -41,13 +41,34 @@ impl Moment {
 }
 
 impl Converter<'_> {
-    /// The mean over the channels of a value, whose axis is `axis`: the variance of another value, if this one is the square of its
-    /// difference to its mean.
-    pub(super) fn channel_mean(&self, id: ValueId, axis: usize) -> Value {
-        let mut dims = self.dims(id);
-        dims[axis] = 1;
+    /// The mean over the channels of a value, whose axis has the size 1 then or is left out: the variance of another value, if this one is
+    /// the square of its difference to its mean.
+    pub(super) fn channel_mean(&self, id: ValueId, keeps_axis: bool) -> Value {
         let (kind, of) = self.square_of(id).unwrap_or((Moment::Mean, id));
+        let mut dims = self.pixel_dims(id);
+        if !keeps_axis {
+            dims.remove(self.channel_axis(id));
+        }
         Value::Moment { kind, of, dims }
+    }
+
+    /// The sizes of a value, with one channel.
+    fn pixel_dims(&self, id: ValueId) -> Vec<usize> {
+        let mut dims = self.dims(id);
+        if let Some(size) = dims.get_mut(self.channel_axis(id)) {
+            *size = 1;
+        }
+        dims
+    }
+
+    /// A moment with other axes of size 1; `None` for any other value or shape.
+    pub(super) fn reshaped_moment(&self, id: ValueId, dims: &[usize]) -> Option<Value> {
+        let (kind, of) = self.moment_of(id)?;
+        (dims == self.pixel_dims(of)).then(|| Value::Moment {
+            kind,
+            of,
+            dims: dims.to_vec(),
+        })
     }
 
     /// The value whose square a value is, or the square of whose difference to its mean.
@@ -152,7 +173,12 @@ impl Converter<'_> {
         let mut known = HashMap::from([(of, Some(element.x))]);
         for &base in &parts.bases {
             let value = match &self.values[base] {
-                Value::Moment { kind, of: own, .. } if *own == of => kind.at(element),
+                // Without an axis of channels ONNX would align it otherwise.
+                Value::Moment {
+                    kind,
+                    of: own,
+                    dims,
+                } if *own == of && *dims == self.pixel_dims(of) => kind.at(element),
                 Value::Constant(tensor) => tensor.element(element.channel).unwrap_or(f64::NAN),
                 _ => continue,
             };

@@ -109,13 +109,12 @@ impl Converter<'_> {
         let rank = self.dims(id).len();
         let mut places = distinct_axes(&axes, rank).unwrap_or_default();
         places.sort_unstable();
-        let channel_axis = self.channel_axis(id);
-        if rank > 1 && places == [channel_axis] && keeps_axes {
-            return Ok(self.channel_mean(id, channel_axis));
+        if rank > 1 && places == [self.channel_axis(id)] {
+            return Ok(self.channel_mean(id, keeps_axes));
         }
         if rank != 4 || places != images {
             return Err(unsupported(format!(
-                "a mean over the axes {axes:?} is not supported, only over rows and columns, or over the channels, which stay an axis, in a layer norm"
+                "a mean over the axes {axes:?} is not supported, only over rows and columns, or over the channels in a layer norm"
             )));
         }
         let op = self.op_in_either_order(id)?;

@@ -23,6 +23,9 @@ impl Converter<'_> {
         };
         let dims = reshaped_dims(kind, &before, parameter.as_deref(), attributes);
         let dims = dims.map_err(invalid)?;
+        if let Some(moment) = self.reshaped_moment(first(inputs)?, &dims) {
+            return Ok(moment);
+        }
         if let Value::Grouped {
             op,
             groups,
@@ -177,6 +180,9 @@ impl Converter<'_> {
             )));
         }
         let id = first(inputs)?;
+        if let moment @ Value::Moment { .. } = &self.values[id] {
+            return Ok(moment.clone());
+        }
         let dims = self.dims(id);
         Ok(match self.last_channels_of(id)? {
             Some(op) => Value::ChannelsLast { op },
