@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes stubs of CUDA's libraries, against which a program is linked on a machine that has none.
+"""Writes stubs of the libraries of CUDA that are no part of nvcc's package, against which a program is linked on a machine without them.
 
     ./cuda_link_stubs.py CUDARC FOLDER
 
@@ -19,7 +19,6 @@ LIBRARIES = (
     ("cublas", "cublas", "libcublas.so.13"),
     ("cublaslt", "cublasLt", "libcublasLt.so.13"),
     ("curand", "curand", "libcurand.so.10"),
-    ("runtime", "cudart", "libcudart.so.13"),
 )
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Adds the example of candle to the folder of the GPU tier. Takes minutes, as nvcc compiles candle's kernels.
 #   tests/gpu/make_candle.sh [DIR]     default: target/gpu-tier, as make.sh has made it
-# Needs nvcc, on the path or from `tdc-gen toolkit install nvcc`, and no other part of CUDA: the program is linked against stubs.
+# Needs nvcc, on the path or from `tdc-gen toolkit install nvcc`, and no other part of CUDA: the program is linked against stubs of the rest.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-target/gpu-tier}
@@ -16,6 +16,7 @@ packages = json.load(sys.stdin)["packages"]
 print(*(os.path.dirname(package["manifest_path"]) for package in packages if package["name"] == "cudarc"))')
 stubs=$PWD/target/candle/stubs
 tests/gpu/cuda_link_stubs.py "$cudarc" "$stubs"
+ln -sf "$(find -L "$CUDA_HOME" -name 'libcudart.so.1?' | head -n 1)" "$stubs/libcudart.so"
 cargo rustc --release --locked --manifest-path $example --target-dir target/candle -- -L "native=$stubs"
 cp target/candle/release/candle "$out/"
 strip "$out/candle"

@@ -84,6 +84,7 @@ enum Value {
         kind: Moment,
         of: ValueId,
         dims: Vec<usize>,
+        node: usize,
     },
     /// The value `of` with zeros around its images.
     Padded {

@@ -210,7 +210,7 @@ impl Converter<'_> {
                 let message = "features in the order of rows, columns and channels are supported only in a product with a constant matrix";
                 (unsupported(message), None)
             }
-            Value::Moment { .. } => (unsupported(ONLY_IN_LAYER_NORM), None),
+            Value::Moment { node, .. } => (unsupported(ONLY_IN_LAYER_NORM), Some(*node)),
             Value::Grouped { dims, .. } => {
                 let message = format!(
                     "groups of channels, {dims:?}, are supported only in a channel shuffle"

@@ -43,13 +43,18 @@ impl Moment {
 impl Converter<'_> {
     /// The mean over the channels of a value, whose axis has the size 1 then or is left out: the variance of another value, if this one is
     /// the square of its difference to its mean.
-    pub(super) fn channel_mean(&self, id: ValueId, keeps_axis: bool) -> Value {
+    pub(super) fn channel_mean(&self, node: usize, id: ValueId, keeps_axis: bool) -> Value {
         let (kind, of) = self.square_of(id).unwrap_or((Moment::Mean, id));
         let mut dims = self.pixel_dims(id);
         if !keeps_axis {
             dims.remove(self.channel_axis(id));
         }
-        Value::Moment { kind, of, dims }
+        Value::Moment {
+            kind,
+            of,
+            dims,
+            node,
+        }
     }
 
     /// The sizes of a value, with one channel.
@@ -61,14 +66,16 @@ impl Converter<'_> {
         dims
     }
 
-    /// A moment with other axes of size 1; `None` for any other value or shape.
+    /// A moment whose axis of the channels is there again; `None` for any other value or shape.
     pub(super) fn reshaped_moment(&self, id: ValueId, dims: &[usize]) -> Option<Value> {
-        let (kind, of) = self.moment_of(id)?;
-        (dims == self.pixel_dims(of)).then(|| Value::Moment {
-            kind,
-            of,
-            dims: dims.to_vec(),
-        })
+        let mut moment = self.values[id].clone();
+        match &mut moment {
+            Value::Moment { of, dims: own, .. } if *dims == self.pixel_dims(*of) => {
+                *own = dims.to_vec();
+                Some(moment)
+            }
+            _ => None,
+        }
     }
 
     /// The value whose square a value is, or the square of whose difference to its mean.
@@ -178,6 +185,7 @@ impl Converter<'_> {
                     kind,
                     of: own,
                     dims,
+                    ..
                 } if *own == of && *dims == self.pixel_dims(of) => kind.at(element),
                 Value::Constant(tensor) => tensor.element(element.channel).unwrap_or(f64::NAN),
                 _ => continue,

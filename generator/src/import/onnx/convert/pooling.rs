@@ -110,7 +110,7 @@ impl Converter<'_> {
         let mut places = distinct_axes(&axes, rank).unwrap_or_default();
         places.sort_unstable();
         if rank > 1 && places == [self.channel_axis(id)] {
-            return Ok(self.channel_mean(id, keeps_axes));
+            return Ok(self.channel_mean(node, id, keeps_axes));
         }
         if rank != 4 || places != images {
             return Err(unsupported(format!(
