@@ -1569,6 +1569,31 @@ fn plan_draws_a_timeline() {
     assert_eq!(folder.succeeds(&arguments), table);
     let svg = String::from_utf8(folder.read("drawn/tiny.svg")).unwrap();
     assert!(svg.contains("<title>fc: linear, "), "{svg}");
+    assert!(!svg.contains("measured"), "{svg}");
+
+    // Beside the times that the program printed.
+    let json = folder.succeeds(&["plan", "tiny.yaml", "--json"]);
+    let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let layers = plan["variants"][0]["layers"].as_array().unwrap();
+    let rows = layers
+        .iter()
+        .map(|layer| format!("    2.50      2.25  {}\n", layer["name"].as_str().unwrap()));
+    let rows: String = rows.collect();
+    let profile = format!("   added     alone  layer\n{rows}    9.00      8.00  sum\n");
+    folder.write("profile.txt", &profile);
+    let arguments = [&arguments[..], &["--profile", "profile.txt"]].concat();
+    assert_eq!(folder.succeeds(&arguments), table);
+    let svg = String::from_utf8(folder.read("drawn/tiny.svg")).unwrap();
+    let measured = format!("; {:.1} us measured", 2.5 * layers.len() as f64);
+    assert!(svg.contains(&measured), "{measured} {svg}");
+    folder.write("profile.txt", &profile.replace("fc\n", "fd\n"));
+    let message = "error: profile.txt: it has the layer `fd` where the plan has `fc`; plan with the options with which the program was generated";
+    folder.fails(&arguments, 2, message);
+    let message = "error: absent.txt: No such file or directory (os error 2)";
+    let absent = ["plan", "tiny.yaml", "--timeline", "x.svg", "--profile", "absent.txt"];
+    folder.fails(&absent, 2, message);
+    assert!(!folder.path("x.svg").exists());
+
     folder.write("set.yaml", SET);
     for arguments in [
         &["set.yaml"][..],

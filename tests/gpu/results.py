@@ -432,8 +432,8 @@ def profile(args):
         if not total or not layers:
             sys.exit(f"{path}: not the output of a generated network with --profile")
         network = re.sub(r"^profile_|_dense$", "", path.stem)
-        _, _, profile_table = text.partition("us  layer")
-        layer_count = len(re.findall(r"^ *[0-9.]+  \S", profile_table, re.MULTILINE)) - 1  # without the sum
+        _, _, profile_table = text.partition("alone  layer")
+        layer_count = len(re.findall(r"^ *-?[0-9.]+ +[0-9.]+  \S", profile_table, re.MULTILINE)) - 1  # without the sum
         networks.append(
             {"network": network, "kind": args.kind, "us": float(total[1]), "sum_of_layers_us": float(layers[1]), "layers": layer_count}
         )

@@ -1,6 +1,8 @@
 //! The predicted timeline of a network as an SVG picture: a lane for each branch, in which each layer is a box as wide as its time and as
-//! high as the part of the GPU that it fills, and a lane with the traffic of weights.
+//! high as the part of the GPU that it fills, and a lane with the traffic of weights. A lane of measured times has the same boxes, as wide as
+//! what each layer added to the network.
 
+use super::profile::Profile;
 use crate::plan::{LayerPlan, LayerTime, NetworkPlan};
 use std::fmt::Write as _;
 
@@ -26,12 +28,15 @@ const COLOURS: [(&str, &str); 3] = [
     ("#bbbbbb", "layers without weights"),
 ];
 
-/// The timeline of a planned network, as SVG.
-pub fn network_timeline(plan: &NetworkPlan) -> String {
+/// The timeline of a planned network, as SVG, beside its measured times if there are any.
+pub fn network_timeline(plan: &NetworkPlan, profile: Option<&Profile>) -> String {
     let times = plan.timeline();
-    let us = plan.network_us();
+    let measured = profile.map(|profile| measured_times(&times, profile));
+    let measured_us = measured.iter().flatten().map(|layer| layer.end_us);
+    let measured_us = measured_us.reduce(f64::max);
+    let us = plan.network_us().max(measured_us.unwrap_or(0.0));
     let scale = PIXELS_PER_US.min(MAX_WIDTH / us.max(1.0));
-    let lanes = plan.branches() + 1;
+    let lanes = plan.branches() + 1 + usize::from(measured.is_some());
     let (width, height) = (
         LEFT + us * scale + GAP,
         2.0 * GAP + lanes as f64 * (LANE + GAP) + GAP,
@@ -40,13 +45,17 @@ pub fn network_timeline(plan: &NetworkPlan) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" \
          font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let title = format!(
-        "{} on {}: {us:.1} us predicted, {} layers, {} launches",
+    let mut title = format!(
+        "{} on {}: {:.1} us predicted, {} layers, {} launches",
         plan.name,
         plan.gpu.title,
+        plan.network_us(),
         plan.layers.len(),
         launches(plan)
     );
+    if let Some(us) = measured_us {
+        let _ = write!(title, "; {us:.1} us measured without parallel branches");
+    }
     text(&mut svg, [GAP / 2.0, GAP * 0.75], &title);
     legend(&mut svg, width);
     axis(&mut svg, us, scale, lanes);
@@ -55,10 +64,34 @@ pub fn network_timeline(plan: &NetworkPlan) -> String {
         text(&mut svg, [GAP / 2.0, top(branch) + LANE / 2.0], &name);
     }
     for (layer, time) in plan.layers.iter().zip(&times) {
-        layer_box(&mut svg, plan, layer, time, scale);
+        layer_box(&mut svg, plan, layer, (layer.branch, time), scale);
+    }
+    if let Some(measured) = &measured {
+        let lane = plan.branches() + 1;
+        text(&mut svg, [GAP / 2.0, top(lane) + LANE / 2.0], "measured");
+        for (layer, time) in plan.layers.iter().zip(measured) {
+            layer_box(&mut svg, plan, layer, (lane, time), scale);
+        }
     }
     weight_traffic(&mut svg, plan, &times, scale);
     svg + "</svg>\n"
+}
+
+/// The layers one after the other, with measured times.
+fn measured_times(predicted: &[LayerTime], profile: &Profile) -> Vec<LayerTime> {
+    let mut start_us = 0.0;
+    let layers = predicted.iter().zip(&profile.added_us);
+    let times = layers.map(|(layer, added_us)| {
+        let end_us = start_us + added_us.max(0.0);
+        let time = LayerTime {
+            start_us,
+            end_us,
+            ..*layer
+        };
+        start_us = end_us;
+        time
+    });
+    times.collect()
 }
 
 fn launches(plan: &NetworkPlan) -> usize {
@@ -127,7 +160,7 @@ fn layer_box(
     svg: &mut String,
     plan: &NetworkPlan,
     layer: &LayerPlan,
-    time: &LayerTime,
+    (lane, time): (usize, &LayerTime),
     scale: f64,
 ) {
     let unit = &plan.units[layer.unit];
@@ -145,7 +178,7 @@ fn layer_box(
         (time.end_us - time.start_us) * scale,
     );
     let height = (time.fill * LANE).max(MIN_BOX);
-    let bottom = top(layer.branch) + LANE;
+    let bottom = top(lane) + LANE;
     let _ = writeln!(
         svg,
         "<rect x=\"{x:.2}\" y=\"{:.1}\" width=\"{width:.2}\" height=\"{height:.1}\" fill=\"{colour}\" stroke=\"white\" \
@@ -234,7 +267,7 @@ mod tests {
     fn each_layer_has_a_box_and_a_title() {
         for branches in [false, true] {
             let plan = plan(branches);
-            let svg = network_timeline(&plan);
+            let svg = network_timeline(&plan, None);
             assert_eq!(svg.matches("<title>").count(), plan.layers.len());
             assert_eq!(svg.matches(">branch ").count(), plan.branches());
             assert!(svg.contains("<title>a&amp;: "), "{svg}");
@@ -244,6 +277,52 @@ mod tests {
                 plan.network_us()
             );
             assert!(svg.contains(&title), "{title} {svg}");
+        }
+    }
+
+    #[test]
+    fn measured_times_have_a_lane() {
+        let plan = plan(true);
+        let names = plan.layers.iter().map(|layer| layer.name.clone());
+        let names: Vec<String> = names.collect();
+        let rows = |times: [f64; 3]| {
+            let rows = names.iter().zip(times);
+            let rows = rows.map(|(name, us)| format!("{us:8.2}  {:8.2}  {name}\n", us / 2.0));
+            format!(
+                "12.00 us per run (CUDA graph, median)\n   added     alone  layer\n{}   12.00      6.00  sum\n",
+                rows.collect::<String>()
+            )
+        };
+        let profile = Profile::read(&rows([3.5, -0.25, 80.0]), &plan).unwrap();
+        assert_eq!(profile.added_us, [3.5, -0.25, 80.0]);
+        let svg = network_timeline(&plan, Some(&profile));
+        assert_eq!(svg.matches("<title>").count(), 2 * plan.layers.len());
+        assert_eq!(svg.matches(">measured<").count(), 1);
+        assert!(svg.contains("; 83.5 us measured"), "{svg}");
+        // The last box ends where the network does, and the lanes reach as far.
+        let last = svg.matches(", 80.00 us, ").count();
+        assert_eq!(last, 1, "{svg}");
+        assert!(
+            svg.contains(&format!("H{:.1}", LEFT + 83.5 * PIXELS_PER_US)),
+            "{svg}"
+        );
+
+        let all = rows([1.0, 2.0, 3.0]);
+        for (text, expected) in [
+            (String::new(), "no table of layers"),
+            (all.replace("  b\n", "  bb\n"), "the layer `bb`"),
+            (all.replace("added", "adds"), "no table of layers"),
+            (
+                all.replace("    3.00      1.50  c\n", ""),
+                "2 layers, the plan has 3",
+            ),
+            (
+                all.replace("    2.00", "     NaN"),
+                "layers, the plan has 3",
+            ),
+        ] {
+            let error = Profile::read(&text, &plan).unwrap_err();
+            assert!(error.contains(expected), "{expected}: {error}");
         }
     }
 }

@@ -317,6 +317,7 @@ fn random_weights_give_the_same_bits_twice(built: &Built) {
                 .arg(&output),
         );
         assert!(text.contains("us per run (CUDA graph, median)"), "{text}");
+        assert!(text.contains("   added     alone  layer\n"), "{text}");
         assert!(text.contains("tucker.core"), "{text}");
         std::fs::read(output).unwrap()
     });

@@ -36,7 +36,7 @@ constexpr const char* help =
     "  --runs N          times N runs (default 1000, 0 for none)\n"
     "  --no-graph        times plain launches instead of a CUDA graph\n"
     "  --graph           times a CUDA graph (default)\n"
-    "  --profile         prints the time of each layer\n"
+    "  --profile         prints the time of each layer, in the network and alone\n"
     "  --dump LAYER      prints a summary of a layer's output; LAYER is a layer's or an output's name\n"
     "  --dump-file FILE  writes that output, raw fp32 NCHW\n"
     "  --top K           prints the K largest outputs of each image (default 5)\n"
@@ -270,25 +270,49 @@ public:
     // Microseconds of one layer in a CUDA graph that runs it many times, so its data is in the cache.
     bool time_layer(int layer, double* us) {
         constexpr int launches = 20, runs = 20;
+        const auto work = [&] {
+            bool ok = true;
+            for (int i = 0; ok && i < launches; ++i) ok = run_layer(layer);
+            return ok;
+        };
+        if (!time_graph(runs, work, us)) return false;
+        *us /= launches;
+        return true;
+    }
+
+    // Microseconds of a CUDA graph that runs all layers, one after the other, and then the first `count` ones
+    // again. These find the cache as they do in the network.
+    bool time_first_layers(int count, int runs, double* us) {
+        const auto work = [&] {
+            bool ok = true;
+            const int layers = network_.layer_count();
+            for (int layer = 0; ok && layer < layers; ++layer) ok = run_layer(layer);
+            for (int layer = 0; ok && layer < count; ++layer) ok = run_layer(layer);
+            return ok;
+        };
+        return time_graph(runs, work, us);
+    }
+
+private:
+    // Microseconds of a CUDA graph of what `work()` launches.
+    template <class Work>
+    bool time_graph(int runs, Work work, double* us) {
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t executable = nullptr;
         if (!succeeded(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed),
                        "cudaStreamBeginCapture")) {
             return false;
         }
-        bool ok = true;
-        for (int i = 0; ok && i < launches; ++i) ok = run_layer(layer);
+        bool ok = work();
         ok = succeeded(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture") && ok;
         ok = ok && succeeded(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
         ok = ok && time(runs, [&] { return succeeded(cudaGraphLaunch(executable, stream_),
                                                      "cudaGraphLaunch"); }, us);
         if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
         if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-        *us /= launches;
         return ok;
     }
 
-private:
     Network network_;
     void* inputs_[Network::input_count] = {};
     const void* read_only_inputs_[Network::input_count] = {};  // the same pointers
@@ -349,17 +373,24 @@ bool dump(Session* session, int layer, const char* path) {
     return path == nullptr || write_floats(path, values);
 }
 
-bool profile(Session* session) {
-    double sum = 0.0;
-    std::printf("Each layer on its own, repeatedly, with its input in the cache.\n");
-    std::printf("      us  layer\n");
+// Prints what each layer adds to the time of the network, and its time on its own.
+bool profile(Session* session, int runs) {
+    runs = std::min(std::max(runs, 1), 100);
+    std::printf("What each layer adds to the network (no parallel branches), and its time alone, us.\n");
+    std::printf("   added     alone  layer\n");
+    double all = 0.0, before = 0.0, sum = 0.0;
+    if (!session->time_first_layers(0, runs, &all)) return false;
+    before = all;
     for (int layer = 0; layer < session->network().layer_count(); ++layer) {
-        double us = 0.0;
-        if (!session->time_layer(layer, &us)) return false;
-        sum += us;
-        std::printf("%8.2f  %s\n", us, session->network().layer_name(layer));
+        double until = 0.0, alone = 0.0;
+        if (!session->time_first_layers(layer + 1, runs, &until) || !session->time_layer(layer, &alone))
+            return false;
+        std::printf("%8.2f  %8.2f  %s\n", until - before, alone,
+                    session->network().layer_name(layer));
+        before = until;
+        sum += alone;
     }
-    std::printf("%8.2f  sum\n", sum);
+    std::printf("%8.2f  %8.2f  sum\n", before - all, sum);
     return true;
 }
 
@@ -424,7 +455,7 @@ ExitCode run(const Options& options) {
         if (!session.get_outputs(&outputs)) return exit_failure;
     }
     if (!write_outputs(options, outputs)) return exit_failure;
-    if (options.profile && !profile(&session)) return exit_failure;
+    if (options.profile && !profile(&session, options.runs)) return exit_failure;
     if (dumped_layer >= 0 && !dump(&session, dumped_layer, options.dump_file)) return exit_failure;
     return exit_success;
 }

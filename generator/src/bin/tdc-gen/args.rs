@@ -244,6 +244,9 @@ pub struct PlanArgs {
     /// Also draw when the layers of the network run, as predicted, as an SVG file; only with a single network and GPU
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
+    /// Draw measured times beside the predicted ones: what the network's program printed with --profile
+    #[arg(long, value_name = "FILE", requires = "timeline")]
+    pub profile: Option<PathBuf>,
     #[command(flatten)]
     pub options: ConfigArgs,
     #[command(flatten)]

@@ -6,8 +6,9 @@ use crate::failure::Failure;
 use crate::output::print;
 use std::path::Path;
 use tdc_generator::emit::write_atomic;
+use tdc_generator::plan::NetworkPlan;
 use tdc_generator::render::{
-    layer_set_table, layer_set_terms, network_table, network_terms, network_timeline,
+    Profile, layer_set_table, layer_set_terms, network_table, network_terms, network_timeline,
 };
 
 /// Plans every config, then prints all plans: as tables separated by an empty line, with the terms of
@@ -22,7 +23,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         })
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = &args.timeline {
-        write_timeline(path, &plans)?;
+        write_timeline(path, args.profile.as_deref(), &plans)?;
     }
     for (index, planned) in plans.iter().enumerate() {
         if args.json {
@@ -45,8 +46,12 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Draws the timeline of the only network that is planned.
-fn write_timeline(path: &Path, plans: &[PlannedConfig]) -> Result<(), Failure> {
+/// Draws the timeline of the only network that is planned, beside the times of a profile.
+fn write_timeline(
+    path: &Path,
+    profile: Option<&Path>,
+    plans: &[PlannedConfig],
+) -> Result<(), Failure> {
     let plan = match plans {
         [PlannedConfig::Network(_, plans)] if plans.len() == 1 => &plans[0],
         _ => {
@@ -55,5 +60,13 @@ fn write_timeline(path: &Path, plans: &[PlannedConfig]) -> Result<(), Failure> {
             ));
         }
     };
-    write_atomic(path, network_timeline(plan).as_bytes()).map_err(Failure::input)
+    let profile = profile.map(|path| read_profile(path, plan)).transpose()?;
+    let svg = network_timeline(plan, profile.as_ref());
+    write_atomic(path, svg.as_bytes()).map_err(Failure::input)
+}
+
+fn read_profile(path: &Path, plan: &NetworkPlan) -> Result<Profile, Failure> {
+    let failure = |message: String| Failure::input(format!("{}: {message}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
+    Profile::read(&text, plan).map_err(failure)
 }

@@ -54,6 +54,7 @@ struct Terms {
     batch_argument: &'static str,
     /// The same as arguments in the program, which keeps them.
     own_plan_argument: &'static str,
+    own_only_plan_argument: &'static str,
     own_batch_argument: &'static str,
     /// The elements of the tensor `info` in the program.
     element_count: &'static str,
@@ -80,6 +81,7 @@ impl Terms {
             batch_parameter: if_multi_batch("int batch, "),
             batch_argument: if_multi_batch("batch, "),
             own_plan_argument: if_multi_batch("plan_, "),
+            own_only_plan_argument: if_multi_batch("plan_"),
             own_batch_argument: if_multi_batch("batch_, "),
             element_count: if multi_batch {
                 "size_of(info, options.batch)"
