@@ -1590,7 +1590,14 @@ fn plan_draws_a_timeline() {
     let message = "error: profile.txt: it has the layer `fd` where the plan has `fc`; plan with the options with which the program was generated";
     folder.fails(&arguments, 2, message);
     let message = "error: absent.txt: No such file or directory (os error 2)";
-    let absent = ["plan", "tiny.yaml", "--timeline", "x.svg", "--profile", "absent.txt"];
+    let absent = [
+        "plan",
+        "tiny.yaml",
+        "--timeline",
+        "x.svg",
+        "--profile",
+        "absent.txt",
+    ];
     folder.fails(&absent, 2, message);
     assert!(!folder.path("x.svg").exists());
 

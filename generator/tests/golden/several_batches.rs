@@ -147,7 +147,10 @@ pub fn programs_take_any_batch(built: &Built) {
             .program(ONE)
             .args(["--batch", "3", "--runs", "0", "--profile"]),
     );
-    assert!(text.contains("Plan for 3 images. What each layer adds"), "{text}");
+    assert!(
+        text.contains("Plan for 3 images. What each layer adds"),
+        "{text}"
+    );
     for (batch, message) in [
         ("0", "--batch must be from 1 to 8, not 0"),
         ("9", "--batch must be from 1 to 8, not 9"),
