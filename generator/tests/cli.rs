@@ -1586,7 +1586,7 @@ fn plan_draws_a_timeline() {
     let svg = String::from_utf8(folder.read("drawn/tiny.svg")).unwrap();
     let measured = format!("; {:.1} us measured", 2.5 * layers.len() as f64);
     assert!(svg.contains(&measured), "{measured} {svg}");
-    folder.write("profile.txt", &profile.replace("fc\n", "fd\n"));
+    folder.write("profile.txt", profile.replace("fc\n", "fd\n"));
     let message = "error: profile.txt: it has the layer `fd` where the plan has `fc`; plan with the options with which the program was generated";
     folder.fails(&arguments, 2, message);
     let message = "error: absent.txt: No such file or directory (os error 2)";
