@@ -1242,6 +1242,32 @@ fn spelled_layer_norms_are_recognised() {
     assert_eq!(imported.tensors["y.scale"].values[3], 0.125);
 }
 
+/// The layer norm of one pixel gates an image; the constant for each channel behind it must not take the image's sizes from it.
+#[test]
+fn constants_after_a_gate_keep_the_sizes_of_the_image() {
+    let mut nodes = vec![node("GlobalAveragePool", &["x"], "p")];
+    nodes.extend(deviation("p"));
+    nodes.extend([
+        node("Div", &["c", "d"], "n"),
+        node("Mul", &["x", "n"], "f"),
+        node("Mul", &["f", "g"], "z"),
+        node("Conv", &["z", "w"], "y"),
+    ]);
+    let mut constants = norm_constants(1, &[7, 1, 1]);
+    constants.push(tensor("w", &[5, 7, 1, 1]));
+    let imported = import_square(nodes, constants).unwrap();
+    assert_eq!(
+        ops(&imported),
+        [
+            "GlobalPool",
+            "ChannelNorm",
+            "Gate none",
+            "scale_shift none",
+            "conv none"
+        ]
+    );
+}
+
 #[test]
 fn means_over_the_channels_are_refused_elsewhere() {
     let kept = |keeps: i64| with(mean("x", "y"), &[int("keepdims", keeps)]);
@@ -1252,6 +1278,45 @@ fn means_over_the_channels_are_refused_elsewhere() {
         node("Add", &["d", "one"], "f"),
         node("Div", &["c", "f"], "y"),
     ]);
+    // Functions that equal a layer norm for small values, or in their first channel.
+    let bounded = |op: &str, bound: &str| {
+        let mut nodes = deviation("x");
+        nodes.extend([node("Div", &["c", "d"], "n"), node(op, &["n", bound], "y")]);
+        nodes
+    };
+    let weighted = vec![
+        mean("x", "m"),
+        node("Sub", &["x", "m"], "c"),
+        node("Mul", &["c", "h"], "w"),
+        node("Mul", &["w", "c"], "q"),
+        mean("q", "v"),
+        node("Add", &["v", "eps"], "e"),
+        node("Sqrt", &["e"], "d"),
+        node("Div", &["c", "d"], "y"),
+    ];
+    let twice = vec![
+        mean("x", "m"),
+        node("Sub", &["x", "m"], "c"),
+        node("Mul", &["c", "c"], "q"),
+        mean("q", "v"),
+        node("Sqrt", &["v"], "d"),
+        node("Div", &["c", "d"], "n"),
+        node("Mul", &["n", "n"], "p"),
+        mean("p", "u"),
+        node("Add", &["u", "eps"], "e"),
+        node("Sqrt", &["e"], "f"),
+        node("Div", &["c", "f"], "y"),
+    ];
+    let clipped = vec![
+        mean("x", "m"),
+        node("Sub", &["x", "m"], "c"),
+        node("Mul", &["c", "c"], "q"),
+        node("Clip", &["q", "", "large"], "p"),
+        mean("p", "v"),
+        node("Add", &["v", "eps"], "e"),
+        node("Sqrt", &["e"], "d"),
+        node("Div", &["c", "d"], "y"),
+    ];
     // The mean of one value and the variance of another.
     let mut of_two = vec![node("Relu", &["x"], "r"), mean("r", "k")];
     of_two.extend(deviation("x"));
@@ -1261,6 +1326,9 @@ fn means_over_the_channels_are_refused_elsewhere() {
     for (nodes, expected) in [
         (vec![kept(1)], only),
         (vec![kept(0)], only),
+        (weighted, only),
+        (twice, only),
+        (clipped, only),
         // The mean of a column's pixels beside each of its rows.
         (
             vec![
@@ -1279,8 +1347,23 @@ fn means_over_the_channels_are_refused_elsewhere() {
         (root, only),
         (vec![mean("x", "m"), node("Mul", &["m", "g"], "y")], only),
     ] {
-        let error = import_square(nodes, norm_constants(1, &[7, 1, 1])).unwrap_err();
+        let mut constants = norm_constants(1, &[7, 1, 1]);
+        constants.extend([
+            scalar("large", 20.0),
+            Tensor {
+                float_data: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+                ..tensor("h", &[7, 1, 1])
+            },
+        ]);
+        let error = import_square(nodes, constants).unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // Bounds are kept.
+    for (op, bound) in [("Max", -20.0), ("Min", 20.0)] {
+        let mut constants = norm_constants(1, &[7, 1, 1]);
+        constants.push(scalar("bound", bound));
+        let imported = import_square(bounded(op, "bound"), constants).unwrap();
+        assert_eq!(ops(&imported), ["ChannelNorm", "clip"]);
     }
     // A scale along the rows.
     let mut nodes = deviation("x");

@@ -41,6 +41,11 @@ impl Converter<'_> {
             return Ok(value);
         }
         let mut dims: Vec<usize> = Vec::new();
+        let mut enlarge = |own: Vec<usize>| {
+            if own.iter().product::<usize>() > dims.iter().product::<usize>() || dims.is_empty() {
+                dims = own;
+            }
+        };
         let mut depth = 0;
         let mut found = Vec::new();
         for &id in &operands {
@@ -48,7 +53,7 @@ impl Converter<'_> {
             match number {
                 Some(Some(number)) => found.push(Operand::Number(number)),
                 Some(None) => {
-                    dims = self.dims_with_moments(&operands, id, old_axis)?;
+                    enlarge(self.dims_with_moments(&operands, id, old_axis)?);
                     found.push(Operand::Value(id));
                 }
                 None => {
@@ -57,12 +62,7 @@ impl Converter<'_> {
                             "arithmetic on groups of channels is not supported",
                         ));
                     }
-                    let own = self.dims(id);
-                    if own.iter().product::<usize>() > dims.iter().product::<usize>()
-                        || dims.is_empty()
-                    {
-                        dims = own;
-                    }
+                    enlarge(self.dims(id));
                     if let Value::Function(function) = &self.values[id] {
                         depth = depth.max(function.depth);
                     }
@@ -115,8 +115,10 @@ impl Converter<'_> {
         constant: ValueId,
         old_axis: Option<i64>,
     ) -> Result<Vec<usize>, Problem> {
-        let mut others = operands.iter().filter(|operand| **operand != constant);
-        let of = others.find_map(|&other| self.moments_of(other));
+        let of = match operands {
+            [a, b] => self.moments_of(if *a == constant { *b } else { *a }),
+            _ => None,
+        };
         let sizes = self.dims(constant);
         match of.filter(|&of| self.has_one_for_each_channel(of, &sizes, old_axis)) {
             Some(of) => Ok(self.dims(of)),

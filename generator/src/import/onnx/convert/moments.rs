@@ -81,16 +81,27 @@ impl Converter<'_> {
     /// The value whose square a value is, or the square of whose difference to its mean.
     fn square_of(&self, id: ValueId) -> Option<(Moment, ValueId)> {
         let parts = self.parts(id);
-        let points = [[1.5, 0.25], [-0.75, 2.0], [3.0, -1.25], [0.5, 0.5]];
+        // A constant for each channel would have to be one everywhere.
+        if parts
+            .bases
+            .iter()
+            .any(|&base| self.constant(base).is_some())
+        {
+            return None;
+        }
         let is_square = |of: ValueId, base: fn(f64, f64) -> f64| {
-            points.iter().all(|&[x, mean]| {
+            POINTS.iter().all(|&[x, mean, variance]| {
                 let element = Element {
                     channel: 0,
                     x,
                     mean,
-                    variance: 1.0,
+                    variance,
                 };
-                self.at_element(id, &parts, of, element) == base(x, mean).powi(2)
+                let (found, expected) = (
+                    self.at_element(id, &parts, of, element),
+                    base(x, mean).powi(2),
+                );
+                (found - expected).abs() <= 1e-12 * expected
             })
         };
         // The square of a difference to the mean is the square of the difference too.
@@ -142,12 +153,9 @@ impl Converter<'_> {
         // The scale is what one more adds. Without a variance eps alone divides it.
         let shift = |channel| at(channel, [MEAN, MEAN, VARIANCE]);
         let slope = |channel, variance| at(channel, [MEAN + 1.0, MEAN, variance]) - shift(channel);
-        let slopes = (0..channels).map(|channel| slope(channel, VARIANCE));
-        let (largest, size) = slopes
-            .map(f64::abs)
-            .enumerate()
-            .reduce(|a, b| if b.1 > a.1 { b } else { a })?;
-        let ratio = slope(largest, 0.0).abs() / size;
+        // Most functions are no layer norms, which shows in their first channel. Only a channel with a scale tells eps.
+        let first = (0..channels).find(|&channel| slope(channel, VARIANCE) != 0.0)?;
+        let ratio = slope(first, 0.0) / slope(first, VARIANCE);
         let eps = VARIANCE / (ratio * ratio - 1.0);
         if !(0.0..f64::from(f32::MAX)).contains(&eps) {
             return None;
@@ -200,12 +208,16 @@ impl Converter<'_> {
 const MEAN: f64 = 0.375;
 const VARIANCE: f64 = 1.75;
 
-/// Value, mean and variance where a function is compared with a layer norm.
-const POINTS: [[f64; 3]; 6] = [
+/// Value, mean and variance where a function is compared with a layer norm or a square: on both sides of the mean, small variances, and beyond
+/// all bounds that a network's values reach.
+const POINTS: [[f64; 3]; 9] = [
     [1.5, 0.25, 0.5],
     [-2.25, 0.75, 3.0],
     [0.0, -1.5, 1.25],
     [4.0, 3.75, 1e-3],
     [-30.0, 12.5, 90.0],
-    [0.125, 0.125, 1e-6],
+    [0.25, 0.125, 1e-9],
+    [1e6, 0.25, 0.5],
+    [-1e6, 0.25, 0.5],
+    [1e3, -1e6, 1e12],
 ];
