@@ -15,6 +15,14 @@ impl Profile {
     /// # Errors
     /// What the text lacks, or the first layer that is not that of the plan.
     pub fn read(text: &str, plan: &NetworkPlan) -> Result<Self, String> {
+        // A program of several batches says which of its plans it timed.
+        let batch = text.lines().find_map(images);
+        if let Some(batch) = batch.filter(|batch| *batch != plan.batch()) {
+            return Err(format!(
+                "it is of the plan for {batch} images, not for {}; plan with --batch {batch}",
+                plan.batch()
+            ));
+        }
         let mut lines = text.lines();
         if !lines.any(|line| line.split_whitespace().eq(["added", "alone", "layer"])) {
             return Err("it has no table of layers; write the output of the network's program with --profile to it".to_owned());
@@ -41,6 +49,12 @@ impl Profile {
             )),
         }
     }
+}
+
+/// The number in `Plan for 8 images.`.
+fn images(line: &str) -> Option<u32> {
+    let (images, _) = line.strip_prefix("Plan for ")?.split_once(" images")?;
+    images.parse().ok()
 }
 
 /// The time that a layer adds, and its name.

@@ -309,8 +309,13 @@ mod tests {
         );
 
         let all = rows([1.0, 2.0, 3.0]);
+        assert!(Profile::read(&format!("Plan for 1 images. What\n{all}"), &plan).is_ok());
         for (text, expected) in [
             (String::new(), "no table of layers"),
+            (
+                format!("Plan for 8 images. What\n{all}"),
+                "of the plan for 8 images, not for 1; plan with --batch 8",
+            ),
             (all.replace("  b\n", "  bb\n"), "the layer `bb`"),
             (all.replace("added", "adds"), "no table of layers"),
             (
