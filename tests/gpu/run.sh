@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision, onnxscript and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify embedded candle tiles variants drivers pytorch imports python training two sanitizer tune bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify embedded candle tiles variants drivers pytorch imports tutorial python training two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify embedded candle tiles variants drivers pytorch imports python training two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded candle tiles variants drivers pytorch imports tutorial python training two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -236,6 +236,11 @@ sys.exit(not 0 < error < 1e-5)"
         cat $work/log
         check "planted errors" python3 plant_errors.py --networks resnet18,mobilenet_v2,squeezenet1_1,lraspp_mobilenet_v3_large
         tail -n 1 $work/log
+        ;;
+    tutorial)
+        # docs/tutorial.md from the export to its C++ program.
+        check "tutorial" python3 run_tutorial.py
+        cat $work/log
         ;;
     python)
         # The Python module of a network.
