@@ -12,7 +12,7 @@ from data import SIZE, Difficulty, Split, splits
 from networks import NETWORKS
 from results import Job, PlanKey, Record, Results
 from torch import nn
-from training import accuracy, correct, fit, logits
+from training import Pull, accuracy, correct, fit, logits
 
 import tdc_torch as tdc
 
@@ -22,9 +22,14 @@ RATES = {
     "direct": (0.03, 0.1, 0.2),
     "admm": (0.01, 0.03, 0.1),
     "control": (0.01, 0.03, 0.1),
+    "rising and distilled": (0.01, 0.03, 0.1),
     "narrow": (0.1, 0.2, 0.4),
 }
 """Arms whose rate is chosen on validation images, for each network and cut. `fine` has 0.1 times the base rate."""
+KAPPA = {"rising": (0.25, 4.0), "rising and distilled": (0.25, 4.0)}
+"""Pulls of ADMM at the start and the end of its training that differ from the default."""
+DISTILLED = ("distilled", "rising and distilled")
+"""Arms that the base network teaches."""
 WIDER = {"vgg": (0.75, 0.609375)}
 """Cuts of more narrow networks. The generated code of the first is faster, of the second slower than that of the
 network with 84 % of the operations cut, at the batches at which `tdc-gen plan` predicts a gain from compression."""
@@ -110,24 +115,22 @@ class Experiment:
     def _trained(self, job: Job, parts: dict[str, Split], result: Record) -> nn.Module:
         """The base network after an arm's training; notes in the result what it was before and between."""
         model = self.base(job.network, job.seed)
-        last = max(1, self.epochs // 5)
+        taught = logits(model, parts["train"]) if job.arm in DISTILLED else None
         if job.arm == "dense":
             fit(model, parts["train"], self.epochs, job.rate, job.seed)
         elif job.arm in ("direct", "fine", "distilled"):
-            taught = logits(model, parts["train"]) if job.arm == "distilled" else None
             model = self.decomposed(model, job.plan)
             result["untrained"] = correct(model, parts["test"])
             fit(model, parts["train"], self.epochs, job.rate, job.seed, taught=taught)
         else:
-            if job.arm == "half":
-                last = self.epochs // 2
-            pulls = None if job.arm == "control" else self.plan(job.plan)
-            gaps = fit(model, parts["train"], self.epochs - last, BASE_RATE, job.seed, pulls)
+            last = self.epochs // 2 if job.arm == "half" else max(1, self.epochs // 5)
+            pull = None if job.arm == "control" else Pull(self.plan(job.plan), *KAPPA.get(job.arm, ()))
+            gaps = fit(model, parts["train"], self.epochs - last, BASE_RATE, job.seed, pull, taught)
             result["largest_residual"] = round(max(gaps.values()), 4) if gaps else None
             result["own_dense"] = correct(model, parts["test"])
             model = self.decomposed(model, job.plan)
             result["untrained"] = correct(model, parts["test"])
-            fit(model, parts["train"], last, job.rate, job.seed)
+            fit(model, parts["train"], last, job.rate, job.seed, taught=taught)
         return model
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
+from arms import KAPPA
 from data import TEST_COPIES
 from results import Job, LatencyKey, Results
 from training import TEMPERATURE
@@ -36,8 +37,19 @@ COMPARED = [
     ("distilled", "narrow"),
     ("half", "direct"),
     ("half", "admm"),
+    ("rising, untrained", "direct, untrained"),
+    ("rising, untrained", "rising, own dense weights"),
+    ("rising", "control"),
+    ("rising", "fine"),
+    ("rising", "admm"),
+    ("rising", "dense"),
+    ("rising", "narrow"),
+    ("rising and distilled", "distilled"),
+    ("rising and distilled", "rising"),
+    ("rising and distilled", "dense"),
+    ("rising and distilled", "narrow"),
 ]
-RECIPES = ("direct", "distilled", "admm", "half")
+RECIPES = ("direct", "distilled", "admm", "half", "rising", "rising and distilled")
 """Those that are compared with narrow networks of equal latency."""
 
 INTRODUCTION = """\
@@ -55,9 +67,11 @@ The base network is a dense network after {epochs} epochs. Every arm trains as m
 - **admm**: four fifths of the epochs with ADMM (**own dense weights**: accuracy then; dual updates in an epoch:
   {updates}), the rest decomposed.
 - **control**: as admm, without its pull towards low rank.
+- **rising**: as admm, but its pull grows from kappa = {first:g} to {last:g}, by the same factor in each dual update.
 - **half**: as admm, but half of the epochs each, the second half at the rate of `direct`.
 - **distilled**: as direct, at its rate; half of the loss is the divergence from the base network's classes, softened
   by a temperature of {temperature:g}.
+- **rising and distilled**: as rising, with the loss of distilled in both spans.
 - **narrow**: a dense network with fewer channels and about as many operations, trained for both spans.
 
 Rates to choose from: {grids}.
@@ -113,8 +127,8 @@ def add(table: Table, job: Job, run: dict[str, object]) -> None:
     counts = {label(job): run["test"]}
     if job.method == "optimal" and "untrained" in run and job.arm != "fine":
         counts[f"{label(job)}, untrained"] = run["untrained"]
-    if job.arm == "admm":
-        counts["admm, own dense weights"] = run["own_dense"]
+    if "own_dense" in run and job.arm in ("admm", *KAPPA):
+        counts[f"{job.arm}, own dense weights"] = run["own_dense"]
     for name, digits in counts.items():
         table[name].test[job.seed] = [int(digit) / TEST_COPIES for digit in str(digits)]
     table[label(job)].train[job.seed] = run["train"]
@@ -250,7 +264,8 @@ def page(results: Results) -> str:
     """The page."""
     lines = ["# Accuracy by training recipe", "", "Written by `python/experiments/report.py`; do not edit.", ""]
     grids = "; ".join(f"{arm} {', '.join(f'{rate:g}' for rate in rates)}" for arm, rates in results.grids().items())
-    introduction = INTRODUCTION.format(**results.settings, temperature=TEMPERATURE, grids=grids)
+    first, last = KAPPA["rising"]
+    introduction = INTRODUCTION.format(**results.settings, temperature=TEMPERATURE, grids=grids, first=first, last=last)
     lines += [introduction, *([LATENCY] if results.latencies else []), ""]
     lines += at_ends(results)
     reasons = left_out(results)

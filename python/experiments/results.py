@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 Record = dict[str, object]
-RATE_OF = {"distilled": "direct", "half": "direct"}
+RATE_OF = {"distilled": "direct", "half": "direct", "rising": "admm"}
 """Arms that have the rate which was chosen for another."""
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import data
 import torch
 import training
-from arms import BASE_RATE, RATES, WIDER, Experiment
+from arms import BASE_RATE, KAPPA, RATES, WIDER, Experiment
 from networks import NETWORKS
 from results import Job, Results
 
@@ -100,7 +100,7 @@ def jobs_of_seed(results: Results, network: str, cuts: list[float], seed: int) -
     """All runs of a seed at the chosen rates. Methods that found no ranks are left out."""
     jobs = []
     for cut in cuts:
-        arms = ("direct", "admm", "control", "distilled", "half")
+        arms = ("direct", "admm", "control", "distilled", "half", *KAPPA)
         rates = {arm: results.rate(network, arm, cut) for arm in arms}
         jobs += [Job(network, arm, cut, seed, rate) for arm, rate in rates.items()]
         jobs.append(Job(network, "fine", cut, seed, 0.1 * BASE_RATE))
@@ -127,30 +127,43 @@ def choose_difficulty(experiment: Experiment, pool: Pool, networks: list[str], t
     experiment.difficulty = choices[0]
 
 
-def run(experiment: Experiment, pool: Pool, networks: list[str], cuts: list[float], seeds: Sequence[int]) -> None:
-    """The whole experiment: base networks, plans of ranks, rates, all arms."""
+def run(
+    experiment: Experiment,
+    pool: Pool,
+    networks: list[str],
+    cuts: list[float],
+    seeds: Sequence[int],
+    only: Sequence[str] | None,
+) -> None:
+    """The whole experiment: base networks, plans of ranks, rates, all arms; or some arms only.
+
+    Rates that are known are not chosen again.
+    """
+
+    def wanted(job: Job) -> bool:
+        return only is None or job.arm in only
 
     def job_tasks(jobs: Iterable[Job]) -> list[Task]:
-        return [(f"{job}", partial(experiment.run, job)) for job in jobs]
+        return [(f"{job}", partial(experiment.run, job)) for job in jobs if wanted(job)]
 
     results = experiment.results
+    tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
+    tuning = [job for job in tuning if results.rate(job.network, job.arm, job.cut) is None and wanted(job)]
     pairs = [(network, seed) for seed in seeds for network in networks]
-    pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in pairs)
-    keys = [Job(n, "direct", cut, s, 0.0, method).plan for n, s in pairs for cut in cuts for method in METHODS]
+    # Rates are chosen by runs of seed 0.
+    bases = dict.fromkeys([*((job.network, job.seed) for job in tuning), *pairs])
+    pool.run((f"base {network} {seed}", partial(experiment.base, network, seed)) for network, seed in bases)
+    keys = [Job(n, "direct", cut, s, 0.0, method).plan for n, s in bases for cut in cuts for method in METHODS]
     plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in dict.fromkeys(keys)]
     # Dense networks train on the device while ranks are chosen on the CPU.
-    if results.rates:
-        jobs = [job for n, s in pairs for job in dense_jobs(results, n, cuts, s)]
-        pool.run([*plans, *job_tasks(jobs)])
-    else:
-        tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
-        dense = [job for job in tuning if job.arm in ("dense", "narrow")]
-        pool.run([*plans, *job_tasks(dense)])
-        pool.run(job_tasks(job for job in tuning if job not in dense))
-        if any(job not in results.runs for job in tuning):
-            print("runs that choose the rates have failed; the same command repeats them")
-            return
-        results.set_rates(chosen_rates(results, tuning))
+    first = [job for job in tuning if job.arm in ("dense", "narrow")]
+    first = first or [job for n, s in pairs for job in dense_jobs(results, n, cuts, s)]
+    pool.run([*plans, *job_tasks(first)])
+    pool.run(job_tasks(job for job in tuning if job not in first))
+    if any(job not in results.runs for job in tuning):
+        print("runs that choose the rates have failed; the same command repeats them")
+        return
+    results.set_rates(chosen_rates(results, tuning))
     pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s)))
 
 
@@ -210,6 +223,7 @@ def main() -> int:
         metavar="RESULTS",
         help="take the rates that another experiment has chosen; from other seeds of this experiment, also their ranks",
     )
+    parser.add_argument("--arms", nargs="+", help="only these arms; needs --rates")
     parser.add_argument("--bf16", action="store_true", help="autocast in training")
     parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()
@@ -218,6 +232,8 @@ def main() -> int:
         return 0
     if options.first_seed and not options.rates:
         parser.error("--first-seed needs --rates")
+    if options.arms and not options.rates:
+        parser.error("--arms needs --rates")
     if options.epochs < 2:
         parser.error("--epochs must be at least 2: arms train before and after their decomposition")
     options.results.mkdir(parents=True, exist_ok=True)
@@ -253,7 +269,7 @@ def main() -> int:
             if other.same_experiment(settings):
                 results.add_plans(other.plans)
         seeds = range(options.first_seed, options.first_seed + options.seeds)
-        run(experiment, pool, options.networks, options.cuts, seeds)
+        run(experiment, pool, options.networks, options.cuts, seeds, options.arms)
     except KeyboardInterrupt:
         pool.interrupt()
         print("interrupted; the same command resumes")

@@ -43,6 +43,15 @@ class Arithmetic:
     channels_last: bool = False
 
 
+@dataclass(frozen=True)
+class Pull:
+    """Training by ADMM towards the ranks of a plan, with kappa from `first` to `last`."""
+
+    plan: tdc.Plan
+    first: float = 0.25
+    last: float = 0.25
+
+
 arithmetic = Arithmetic()
 stop = threading.Event()
 """Set by an interrupt. Training ends within an epoch."""
@@ -184,10 +193,10 @@ def fit(
     epochs: int,
     rate: float,
     seed: int,
-    plan: tdc.Plan | None = None,
+    pull: Pull | None = None,
     taught: Tensor | None = None,
 ) -> dict[str, float]:
-    """Trains. Returns the residuals of the plan's layers. The caller holds `exclusive`.
+    """Trains. Returns the residuals of the layers that ADMM pulls. The caller holds `exclusive`.
 
     Args:
         model: the network.
@@ -195,7 +204,7 @@ def fit(
         epochs: of this training.
         rate: at its start.
         seed: of the order of the images.
-        plan: trains by ADMM towards its ranks.
+        pull: trains by ADMM.
         taught: logits of a teacher for the images, for distillation.
 
     Raises:
@@ -205,10 +214,14 @@ def fit(
         model.to(memory_format=torch.channels_last)
     loop = Loop(model, split, epochs, rate, seed, taught)
     # Tasks wait for each other between two calls of `advance`: not more often than needed.
-    period = max(1, loop.steps // UPDATES) if plan else max(1, loop.steps)
-    admm = tdc.Admm(model, plan, period) if plan else None
-    model.train()
+    period = max(1, loop.steps // UPDATES) if pull else max(1, loop.steps)
     total = epochs * loop.steps
+    admm = None
+    if pull:
+        # The last update has no pull after it.
+        kappa = tdc.rising(pull.first, pull.last, total // period - 1)
+        admm = tdc.Admm(model, pull.plan, period, kappa=kappa)
+    model.train()
     try:
         for start in range(0, total, period):
             loop.advance(min(period, total - start), admm)

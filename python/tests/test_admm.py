@@ -193,7 +193,40 @@ def test_schedules_see_the_number_of_updates(small: Small) -> None:
 
     admm = tdc.Admm(small, PLAN, steps=2, kappa=kappa)
     train(small, torch.optim.SGD(small.parameters(), lr=0.1), 5, admm.step)
-    assert seen == [0, 0, 1, 1, 2]
+    # Each step sees it, and an update those before and after it.
+    assert seen == [0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_the_dual_is_scaled_when_the_pull_changes(small: Small) -> None:
+    start = small.conv2.weight.detach().clone()
+    admm = tdc.Admm(small, PLAN, steps=1, kappa=lambda updates: (0.2, 0.8)[min(updates, 1)])
+    optimizer = torch.optim.SGD(small.parameters(), lr=0.0)
+    train(small, optimizer, 1, admm.step)
+    moved = start - 0.2 * (start - project_one(start, (3, 3)))
+    z = project_one(moved, (3, 3))
+    dual = (moved - z) * 0.2 / 0.8
+    torch.testing.assert_close(admm.state_dict()["layers"]["conv2"]["u"], dual, rtol=1e-4, atol=1e-5)
+    train(small, optimizer, 1, admm.step)
+    torch.testing.assert_close(small.conv2.weight.detach(), moved - 0.8 * (moved - z + dual), rtol=1e-4, atol=1e-5)
+
+
+def test_a_rising_pull_ends_at_the_ranks() -> None:
+    gaps = {}
+    for last in (0.25, 8.0):
+        torch.manual_seed(0)
+        model = Small()
+        admm = tdc.Admm(model, PLAN, steps=5, kappa=tdc.rising(0.25, last, 19))
+        train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), 100, admm.step)
+        gaps[last] = max(admm.residuals().values())
+    assert gaps[8.0] < 0.2 * gaps[0.25]
+
+
+def test_the_ends_of_a_rising_pull() -> None:
+    kappa = tdc.rising(0.25, 4.0, 10)
+    assert [kappa(0), kappa(5), kappa(10), kappa(11)] == pytest.approx([0.25, 1.0, 4.0, 4.0])
+    assert tdc.rising(0.5, 2.0, 0)(0) == 0.5
+    with pytest.raises(tdc.TdcError, match="above 0"):
+        tdc.rising(0.0, 1.0, 10)
 
 
 def distributed(rank: int, folder: str) -> None:

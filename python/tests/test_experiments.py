@@ -188,7 +188,7 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
     assert after[: len(before)] == before
     jobs = [json.dumps(json.loads(line)["job"]) for line in after if '"job"' in line]
     assert len(jobs) == len(set(jobs))
-    assert {json.loads(job)["arm"] for job in jobs} == {*arms.RATES, "fine", "distilled", "half"}
+    assert {json.loads(job)["arm"] for job in jobs} == {*arms.RATES, *arms.KAPPA, "fine", "distilled", "half"}
     plans = [line for line in after if '"plan"' in line]
     assert len(plans) == 3, "each method once"
     assert "| admm |" in report.page(Results(lines))
@@ -197,6 +197,16 @@ def test_an_interrupted_experiment_ends_and_resumes(digits: Path, tmp_path: Path
     result = subprocess.run(parts, capture_output=True, text=True, check=False, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not list(other.glob("base-tiny-0-*")), "ranks that do not depend on the seed come with the rates"
+    # Some arms: the rate of one is known, that of the other is not.
+    some, known = tmp_path / "some", tmp_path / "known.jsonl"
+    rates = Results(lines).rates
+    Results(known).set_settings(Results(lines).settings)
+    Results(known).set_rates({key: rate for key, rate in rates.items() if key[1] != "rising and distilled"})
+    parts = [*command, "--results", str(some), "--arms", "half", "rising and distilled", "--rates", str(known)]
+    result = subprocess.run(parts, capture_output=True, text=True, check=False, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    arms_of_runs = sorted(job.arm for job in Results(some / "results.jsonl").runs)
+    assert arms_of_runs == ["half", *["rising and distilled"] * len(arms.RATES["rising and distilled"])]
     join.join(tmp_path / "joined.jsonl", [lines, other / "results.jsonl"])
     joined = Results(tmp_path / "joined.jsonl")
     assert {job.seed for job in joined.runs} == {0, 1}

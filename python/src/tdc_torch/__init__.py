@@ -6,7 +6,7 @@ model = decompose(model, plan)
 export(model, "out/", example)
 """
 
-from .admm import Admm
+from .admm import Admm, rising
 from .compression import compress
 from .decompose import decompose
 from .errors import ConfigError, GeneratorError, LayerError, TdcError, UnsupportedNetworkError
@@ -31,6 +31,7 @@ __all__ = [
     "decompose",
     "export",
     "load_factors",
+    "rising",
     "save",
     "sensitivity",
     "translate",
