@@ -22,7 +22,7 @@ use tdc_generator::render::unit_text;
 use tdc_generator::verify::{
     Bindings, CpuDevice, Device, ProblemData, Random, check_unit, check_unit_on, run_variant,
 };
-use tdc_runtime::{Arch, ConvShape, Padding};
+use tdc_runtime::{Arch, ConvShape, Padding, fp16_value};
 
 /// Plans problems with the given tiles, one unit each, all with distinct symbols.
 fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
@@ -1756,6 +1756,100 @@ fn fp16_outputs_saturate_and_keep_nan() {
 #[ignore = "needs a GPU"]
 fn fp16_outputs_saturate_and_keep_nan_on_a_gpu() {
     assert_saturates(gpu_here);
+}
+
+/// Convolutions in fp16 with inputs beyond the largest fp16 number, which takes their place: output n is half of input n, modulo the channels.
+fn assert_operands_saturate(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    const N: usize = 8;
+    const PIXELS: usize = 9 * 11;
+    const VALUES: [f32; 7] = [
+        1e5,
+        -1e5,
+        f32::INFINITY,
+        1.5,
+        f32::NEG_INFINITY,
+        65_520.0,
+        -60_000.0,
+    ];
+    let problem = |c, size, output| {
+        Problem::Conv(ConvProblem {
+            precision: Precision::Fp16,
+            output,
+            ..ConvProblem::new(ConvShape {
+                padding: Padding::all(size / 2),
+                ..ConvShape::new(c, N as u32, 9, 11, size, size)
+            })
+        })
+    };
+    let units = units(&[
+        (problem(16, 1, Format::default()), "implicit_gemm", None),
+        (problem(3, 3, Format::default()), "implicit_gemm", None),
+        (problem(16, 1, Format::default()), "wgmma", None),
+        (problem(3, 3, Format::FP16_NHWC), "wgmma_stem", None),
+    ]);
+    assert_eq!(units.len(), 4);
+    let value = |c: usize, pixel: usize| VALUES[(3 * c + pixel) % VALUES.len()];
+    let mut device = open(&units);
+    for unit in &units {
+        let Problem::Conv(conv) = unit.problem else {
+            panic!("{} is no convolution", unit.unit.name);
+        };
+        let (c, taps) = (
+            conv.shape.c as usize,
+            (conv.shape.r * conv.shape.s) as usize,
+        );
+        let mut weight = vec![0.0; N * c * taps];
+        for n in 0..N {
+            weight[(n * c + n % c) * taps + taps / 2] = 0.5;
+        }
+        let x: Vec<f32> = (0..c * PIXELS)
+            .map(|i| value(i / PIXELS, i % PIXELS))
+            .collect();
+        let layout = &unit.variant().weights;
+        let mut packed = vec![0.0; layout.len()];
+        layout.pack(&weight, &[], &[], &mut packed).unwrap();
+        let mut place = |values: &[f32]| {
+            let address = device.alloc(values.len()).unwrap();
+            device.write(address, values).unwrap();
+            address
+        };
+        let workspace = vec![f32::NAN; unit.variant().workspace_bytes as usize / 4];
+        let bindings = Bindings {
+            x: place(&x),
+            packed: place(&packed),
+            workspace: place(&workspace),
+            y: place(&[f32::NAN; N * PIXELS]),
+            ..Bindings::default()
+        };
+        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
+        let mut y = [0.0; N * PIXELS];
+        device.read(bindings.y, &mut y).unwrap();
+        for n in 0..N {
+            for pixel in 0..PIXELS {
+                let expected = 0.5 * value(n % c, pixel).clamp(-65_504.0, 65_504.0);
+                let found = match conv.writes_fp16_nhwc() {
+                    false => y[n * PIXELS + pixel],
+                    true => {
+                        let index = pixel * N + n;
+                        fp16_value((y[index / 2].to_bits() >> (16 * (index % 2))) as u16)
+                    }
+                };
+                let place = format!("{}, pixel {pixel}, channel {n}", unit.unit.name);
+                assert_eq!(found, expected, "{place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fp16_operands_saturate() {
+    assert_operands_saturate(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn fp16_operands_saturate_on_a_gpu() {
+    assert_operands_saturate(gpu_here);
 }
 
 /// A convolution whose input is converted, and one that reads its output in split NHWC: scales follow inputs of any magnitude.

@@ -296,11 +296,7 @@ impl GemmContext {
                 true => &[["lo", "hi"], ["hi", "lo"], ["hi", "hi"]],
                 false => &[["hi", "hi"]],
             },
-            to_pair: if bf16 {
-                "tdc_to_bf16x2"
-            } else {
-                "tdc_to_fp16x2"
-            },
+            to_pair: to_pair(problem.precision, true),
             mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
             scaled: !bf16,
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
@@ -351,6 +347,16 @@ pub(super) fn step_weights(precision: Precision) -> u32 {
 /// Packed weights of a K step for `channels` output channels, in 32-bit words.
 pub(super) fn step_weights_of(channels: u32, split_terms: u32) -> u32 {
     channels * MMA_K / 2 * split_terms
+}
+
+/// The device function that rounds two operands to 16-bit numbers. Only operands in `fp16` that are not `scaled` can be beyond the largest
+/// fp16 number, which takes their place.
+pub(super) fn to_pair(precision: Precision, scaled: bool) -> &'static str {
+    match precision {
+        Precision::Bf16 => "tdc_to_bf16x2",
+        Precision::Fp16 if !scaled => "tdc_to_saturated_fp16x2",
+        Precision::Fp32 | Precision::Tf32 | Precision::Fp16 => "tdc_to_fp16x2",
+    }
 }
 
 /// Parts of the device header that the kernels use.

@@ -5,7 +5,9 @@ use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
-use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, PartialSum, device_parts, truncated};
+use crate::scheme::tensor_core::{
+    MMA_K, MMA_M, MMA_N, PartialSum, device_parts, to_pair, truncated,
+};
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
@@ -148,8 +150,9 @@ pub(super) fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> Wei
     }
 }
 
-/// The parts of the device header that a kernel with an output in fp16 NHWC uses.
-const FP16_NHWC_DEVICE_PARTS: &[DevicePart] = &[
+/// The parts of the device header that a kernel in fp16 uses. The first part is needed only with clusters.
+const FP16_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
     DevicePart::Pdl,
@@ -203,6 +206,7 @@ pub(super) fn kernel(
     let groups = sizes.groups;
     let checks_group_c = !shape.c.is_multiple_of(groups.c);
     let bf16 = problem.precision == Precision::Bf16;
+    let scales_input = matches!(problem.precision, Precision::Fp32 | Precision::Tf32);
     let context = context(&ImplicitGemmContext {
         c: groups.c,
         all_c: shape.c,
@@ -267,15 +271,11 @@ pub(super) fn kernel(
             _ => &[["sum", "hi", "hi"]],
         },
         separate_accumulators: sizes.separate_accumulators(),
-        to_pair: if bf16 {
-            "tdc_to_bf16x2"
-        } else {
-            "tdc_to_fp16x2"
-        },
+        to_pair: to_pair(problem.precision, scales_input),
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
         writes_fp16: problem.writes_fp16_nhwc(),
-        scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
+        scales_input,
         dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
         fused_ops,
@@ -289,8 +289,8 @@ pub(super) fn kernel(
         cluster: [1, 1, sizes.tile.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         pdl: true,
-        device: match problem.writes_fp16_nhwc() {
-            true => FP16_NHWC_DEVICE_PARTS,
+        device: match problem.precision == Precision::Fp16 {
+            true => &FP16_DEVICE_PARTS[usize::from(sizes.tile.cluster == 1)..],
             false => device_parts(problem.precision, sizes.tile.cluster > 1),
         },
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),

@@ -8,7 +8,7 @@ use super::sum::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::tensor_core::{MMA_K, PartialSum, split_terms, truncated};
+use crate::scheme::tensor_core::{MMA_K, PartialSum, split_terms, to_pair, truncated};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -147,7 +147,6 @@ pub(super) fn kernel(
     layout: &WeightLayout,
     gpu: &Gpu,
 ) -> KernelBlueprint {
-    let bf16 = problem.precision == Precision::Bf16;
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/wgmma.cu",
@@ -157,19 +156,19 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: device_parts(bf16, problem.writes_fp16_nhwc()),
+        device: device_parts(problem.precision),
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
     }
 }
 
 /// The parts of the device header that a kernel uses.
-fn device_parts(bf16: bool, writes_fp16: bool) -> &'static [DevicePart] {
-    match (bf16, writes_fp16) {
-        (true, _) => BF16_DEVICE_PARTS,
-        (false, true) => FP16_DEVICE_PARTS,
+fn device_parts(precision: Precision) -> &'static [DevicePart] {
+    match precision {
+        Precision::Bf16 => BF16_DEVICE_PARTS,
+        Precision::Fp16 => FP16_DEVICE_PARTS,
         // Without the last one.
-        (false, false) => &FP16_DEVICE_PARTS[..FP16_DEVICE_PARTS.len() - 1],
+        Precision::Fp32 | Precision::Tf32 => &FP16_DEVICE_PARTS[..FP16_DEVICE_PARTS.len() - 1],
     }
 }
 
@@ -264,11 +263,7 @@ impl WgmmaContext {
             hi_lo: sizes.split_terms == 2,
             bf16,
             split_terms: split_terms(problem.precision),
-            to_pair: if bf16 {
-                "tdc_to_bf16x2"
-            } else {
-                "tdc_to_fp16x2"
-            },
+            to_pair: to_pair(problem.precision, scales_input(problem)),
             scaled: !bf16,
             scales_input: scales_input(problem),
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),

@@ -195,7 +195,7 @@ pub(super) fn gather_kernel(
         pdl: true,
         device: match scales {
             true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
-            false => &[DevicePart::Pdl, DevicePart::Fp16],
+            false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
         },
         args,
         work: gather_work(gather, problem),
