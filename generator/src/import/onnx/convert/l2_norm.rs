@@ -132,12 +132,10 @@ impl Converter<'_> {
     fn expect_channels(&self, x: ValueId, axis: i64) -> Result<usize, Problem> {
         let dims = self.dims(x);
         let rank = dims.len() as i64;
-        let channels = match self.is_channels_last(x) {
-            true => rank - 1,
-            false => 1,
-        };
-        match [channels, channels - rank].contains(&axis) && rank > 1 {
-            true => Ok(channels as usize),
+        let channels = self.channel_axis(x);
+        let axes = [channels as i64, channels as i64 - rank];
+        match axes.contains(&axis) && rank > 1 {
+            true => Ok(channels),
             false => Err(unsupported(format!(
                 "a norm of {dims:?} along axis {axis} is not supported, only over the channels"
             ))),

@@ -87,7 +87,7 @@ impl Converter<'_> {
         let mut dims = self.dims(id);
         let rank = dims.len() as i64;
         let is_channels_last = self.is_channels_last(id);
-        let channels = if is_channels_last { rank - 1 } else { 1 };
+        let channels = self.channel_axis(id) as i64;
         if rank < 2 || ![channels, channels - rank].contains(&axis) {
             return Err(unsupported(format!(
                 "a concatenation along axis {axis} of {rank} is not supported, only along the channels"
