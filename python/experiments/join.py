@@ -21,6 +21,8 @@ def join(out: Path, parts: list[Path]) -> None:
         if joined.settings and not joined.same_experiment(results.settings):
             raise ValueError(f"{part} has other settings than {parts[0]}")
         joined.set_settings(joined.settings or results.settings)
+        for note in results.notes:
+            joined.add_note(note)
         joined.set_rates(results.rates)
         joined.add_plans(results.plans)
         for job, run in results.runs.items():

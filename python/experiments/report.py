@@ -267,6 +267,7 @@ def page(results: Results) -> str:
     first, last = KAPPA["rising"]
     introduction = INTRODUCTION.format(**results.settings, temperature=TEMPERATURE, grids=grids, first=first, last=last)
     lines += [introduction, *([LATENCY] if results.latencies else []), ""]
+    lines += [line for note in results.notes for line in (note, "")]
     lines += at_ends(results)
     reasons = left_out(results)
     lines += [*reasons, ""] if reasons else []

@@ -50,15 +50,16 @@ class Job:
 
 
 class Results:
-    """Settings, chosen rates, plans of ranks, finished runs and latencies.
+    """Settings, notes for the page, chosen rates, plans of ranks, finished runs and latencies.
 
-    Each line is a mapping with one of the keys `settings`, `rates`, `plan`, `job` and `latency`. A last line without
-    its end, as a killed run leaves it, is dropped.
+    Each line is a mapping with one of the keys `settings`, `note`, `rates`, `plan`, `job` and `latency`. A last line
+    without its end, as a killed run leaves it, is dropped.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.settings: Record = {}
+        self.notes: list[str] = []
         self.rates: dict[tuple[str, str, float], float] = {}
         self.plans: dict[PlanKey, Record] = {}
         self.runs: dict[Job, Record] = {}
@@ -75,6 +76,8 @@ class Results:
     def _take(self, record: Record) -> None:
         if "settings" in record:
             self.settings = record["settings"]
+        elif "note" in record:
+            self.notes.append(str(record["note"]))
         elif "rates" in record:
             self.rates |= {(network, arm, cut): rate for network, arm, cut, rate in record["rates"]}
         elif "plan" in record:
@@ -118,6 +121,11 @@ class Results:
     def same_experiment(self, settings: Record) -> bool:
         """Whether the results have these settings, whatever runs have chosen the rates."""
         return {**self.settings, "rates": None} == {**settings, "rates": None}
+
+    def add_note(self, note: str) -> None:
+        """Writes a note, unless it is there."""
+        if note not in self.notes:
+            self._append({"note": note})
 
     def set_rates(self, rates: dict[tuple[str, str, float], float]) -> None:
         """Writes the chosen rates by network, arm and cut."""

@@ -27,10 +27,11 @@ import torch
 import training
 from arms import BASE_RATE, KAPPA, RATES, WIDER, Experiment
 from networks import NETWORKS
-from results import Job, Results
+from results import RATE_OF, Job, Results
 
 from tdc_torch import generator
 
+ARMS = ("fine", *RATES, *RATE_OF)
 METHODS = ("optimal", "uniform", "tdc")
 ENOUGH = 0.915
 """Least accuracy of the dense networks on validation images at the difficulty that is chosen."""
@@ -144,11 +145,17 @@ def run(
         return only is None or job.arm in only
 
     def job_tasks(jobs: Iterable[Job]) -> list[Task]:
-        return [(f"{job}", partial(experiment.run, job)) for job in jobs if wanted(job)]
+        return [(f"{job}", partial(experiment.run, job)) for job in jobs]
 
     results = experiment.results
     tuning = [job for network in networks for job in tuning_jobs(network, cuts)]
-    tuning = [job for job in tuning if results.rate(job.network, job.arm, job.cut) is None and wanted(job)]
+    # An arm that has the rate of another needs that one's.
+    tuned = None if only is None else {RATE_OF.get(arm, arm) for arm in only}
+    tuning = [
+        job
+        for job in tuning
+        if results.rate(job.network, job.arm, job.cut) is None and (tuned is None or job.arm in tuned)
+    ]
     pairs = [(network, seed) for seed in seeds for network in networks]
     # Rates are chosen by runs of seed 0.
     bases = dict.fromkeys([*((job.network, job.seed) for job in tuning), *pairs])
@@ -157,14 +164,14 @@ def run(
     plans = [(f"{key}", partial(experiment.choose_ranks, key)) for key in dict.fromkeys(keys)]
     # Dense networks train on the device while ranks are chosen on the CPU.
     first = [job for job in tuning if job.arm in ("dense", "narrow")]
-    first = first or [job for n, s in pairs for job in dense_jobs(results, n, cuts, s)]
+    first = first or [job for n, s in pairs for job in dense_jobs(results, n, cuts, s) if wanted(job)]
     pool.run([*plans, *job_tasks(first)])
     pool.run(job_tasks(job for job in tuning if job not in first))
     if any(job not in results.runs for job in tuning):
         print("runs that choose the rates have failed; the same command repeats them")
         return
     results.set_rates(chosen_rates(results, tuning))
-    pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s)))
+    pool.run(job_tasks(job for n, s in pairs for job in jobs_of_seed(results, n, cuts, s) if wanted(job)))
 
 
 def beside_others(run: Callable[..., str]) -> Callable[..., str]:
@@ -223,7 +230,7 @@ def main() -> int:
         metavar="RESULTS",
         help="take the rates that another experiment has chosen; from other seeds of this experiment, also their ranks",
     )
-    parser.add_argument("--arms", nargs="+", help="only these arms; needs --rates")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, metavar="ARM", help="only these arms; needs --rates")
     parser.add_argument("--bf16", action="store_true", help="autocast in training")
     parser.add_argument("--channels-last", action="store_true")
     options = parser.parse_args()

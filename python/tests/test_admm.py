@@ -210,6 +210,35 @@ def test_the_dual_is_scaled_when_the_pull_changes(small: Small) -> None:
     torch.testing.assert_close(small.conv2.weight.detach(), moved - 0.8 * (moved - z + dual), rtol=1e-4, atol=1e-5)
 
 
+def test_the_dual_of_the_penalty_is_scaled_too(small: Small) -> None:
+    start = small.conv2.weight.detach().clone()
+    admm = tdc.Admm(small, PLAN, steps=1, rho=tdc.rising(0.1, 0.4, 1))
+    train(small, torch.optim.SGD(small.parameters(), lr=0.0), 1, admm.step)
+    dual = (start - project_one(start, (3, 3))) * 0.1 / 0.4
+    torch.testing.assert_close(admm.state_dict()["layers"]["conv2"]["u"], dual, rtol=1e-4, atol=1e-5)
+
+
+def test_the_dual_stays_while_there_is_no_pull(small: Small) -> None:
+    admm = tdc.Admm(small, PLAN, steps=1, kappa=lambda updates: (0.5, 0.0, 0.5)[min(updates, 2)])
+    optimizer = torch.optim.SGD(small.parameters(), lr=0.0)
+    train(small, optimizer, 1, admm.step)
+    before = admm.state_dict()["layers"]["conv2"]["u"]
+    weight = small.conv2.weight.detach().clone()
+    assert before.norm() > 0
+    train(small, optimizer, 1, admm.step)
+    assert torch.equal(small.conv2.weight.detach(), weight)
+    z = project_one(weight + before, (3, 3))
+    after = admm.state_dict()["layers"]["conv2"]["u"]
+    torch.testing.assert_close(after, before + weight - z, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pull_of_more_than_all_steps_is_cut_off(small: Small) -> None:
+    start = small.conv2.weight.detach().clone()
+    admm = tdc.Admm(small, PLAN, steps=2, kappa=9.0)
+    train(small, torch.optim.SGD(small.parameters(), lr=0.0), 1, admm.step)
+    torch.testing.assert_close(small.conv2.weight.detach(), project_one(start, (3, 3)), rtol=1e-4, atol=1e-5)
+
+
 def test_a_rising_pull_ends_at_the_ranks() -> None:
     gaps = {}
     for last in (0.25, 8.0):

@@ -13,7 +13,8 @@ pub enum Precision {
     Fp32,
     /// Operands of 11 bits, with the range of fp32.
     Tf32,
-    /// Operands of 11 bits. Inputs have the range of fp16: beyond 65504 they are infinite, below 6e-5 they lose bits.
+    /// Operands of 11 bits. Inputs have the range of fp16, unless the scheme scales them: beyond 65504 they become 65504, below 6e-5 they
+    /// lose bits.
     Fp16,
     /// Operands of 8 bits, with the range of fp32.
     Bf16,

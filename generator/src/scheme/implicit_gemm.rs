@@ -9,7 +9,7 @@
 //! Quantisation scales (powers of two) keep fp16 in range. The weights have one for each output channel, computed when they are
 //! packed. The input has one for each staged chunk, computed as it is loaded. In tf32 the input's scale is that of the largest
 //! value so far, and the accumulators are rescaled when it grows. So the error is relative to the largest value of a tile, and an
-//! infinite input spoils its entire tile. With `precision: fp16` the input is not scaled: values beyond the range of fp16 become infinite. With `precision: bf16`, which has
+//! infinite input spoils its entire tile. With `precision: fp16` the input is not scaled: values beyond 65504 become 65504. With `precision: bf16`, which has
 //! the range of fp32, weights are not scaled either.
 //!
 //! A block stages the input tile of a chunk of channels as 16-bit numbers. It loads the weights of the chunk by asynchronous

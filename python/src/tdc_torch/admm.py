@@ -34,8 +34,8 @@ class Admm:
         model: may be wrapped by DistributedDataParallel or torch.compile. Move it to its device first.
         plan: the ranks.
         steps: optimiser steps between two dual updates, such as those of an epoch.
-        kappa: the part of the distance to Z - U that the pulls of one period close, up to rounding; at most `steps`.
-            `rising` is a schedule that ends near the ranks.
+        kappa: the pulls of one period close about 1 - exp(-kappa) of the distance to Z - U. It is cut off at `steps`,
+            where each pull closes all of it. `rising` is a schedule that ends near the ranks.
         rho: coefficient of the penalty rho / 2 ||K - Z + U||^2 of eq. 9, instead of kappa.
         hooi: sweeps of HOOI in each projection; 0 is truncated HOSVD.
         scaler: the GradScaler, needed with fused optimisers only; `step` then comes after `scaler.update()`.
@@ -96,7 +96,7 @@ class Admm:
         if not stepped and (stepped is False or self._was_skipped()):
             return False
         if self.rho is None and self._weights:
-            torch._foreach_lerp_(self._weights, self._targets, min(1.0, self._penalty() / self.steps))
+            torch._foreach_lerp_(self._weights, self._targets, self._penalty() / self.steps)
         self._count += 1
         if self._count % self.steps == 0:
             self._update()
@@ -153,14 +153,16 @@ class Admm:
 
     def _penalty(self) -> float:
         """The weight of the pull now: rho or kappa."""
-        schedule = self.kappa if self.rho is None else self.rho
-        return schedule(self._updates) if callable(schedule) else schedule
+        if self.rho is not None:
+            return _at(self.rho, self._updates)
+        return min(float(self.steps), _at(self.kappa, self._updates))
 
     def _update(self) -> None:
         """Eq. 12 and line 10 of Algorithm 1.
 
         U is the dual variable divided by the weight of the pull, so it is divided again where a schedule changes the
-        weight (Boyd et al., "Distributed Optimization and Statistical Learning via ADMM", 2011, section 3.4.1).
+        weight (Boyd et al., "Distributed Optimization and Statistical Learning via ADMM", 2011, section 3.4.1). A
+        schedule that is 0 before or after does not scale it.
         """
         self._z = self._projections([w + u for w, u in zip(self._weights, self._duals, strict=True)])
         for weight, z, dual in zip(self._weights, self._z, self._duals, strict=True):
@@ -168,7 +170,7 @@ class Admm:
         before = self._penalty()
         self._updates += 1
         after = self._penalty()
-        if before != after and after > 0:
+        if before != after and before > 0 and after > 0:
             for dual in self._duals:
                 dual.mul_(before / after)
         self._set_targets()
@@ -228,13 +230,17 @@ class Admm:
         return [weight._version for weight in self._weights]
 
 
+def _at(schedule: Schedule, updates: int) -> float:
+    return schedule(updates) if callable(schedule) else schedule
+
+
 def rising(first: float, last: float, updates: int) -> Callable[[int], float]:
-    """A schedule for `Admm`: from `first` to `last` in `updates` dual updates, by the same factor each.
+    """A schedule of kappa or rho for `Admm`: from `first` to `last` in `updates` dual updates, by the same factor each.
 
     A pull that grows brings the weights to ranks that a constant one does not reach.
     """
     if not (first > 0 and last > 0):
-        raise TdcError(f"kappa from {first} to {last}: both must be above 0")
+        raise TdcError(f"a schedule from {first} to {last}: both must be above 0")
     return lambda update: first * (last / first) ** min(1.0, update / max(1, updates))
 
 
