@@ -45,6 +45,40 @@ fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
     units
 }
 
+/// The output of a unit without bias or residual, as `y_words` words of four bytes. `weight` is in the order of checkpoints.
+fn run_unit(
+    device: &mut dyn Device,
+    unit: &PlannedUnit,
+    x: &[f32],
+    weight: &[f32],
+    y_words: usize,
+) -> Vec<f32> {
+    let variant = unit.variant();
+    let mut packed = vec![0.0; variant.weights.len()];
+    variant.weights.pack(weight, &[], &[], &mut packed).unwrap();
+    let mut place = |values: &[f32]| {
+        let address = device.alloc(values.len().max(4)).unwrap();
+        device.write(address, values).unwrap();
+        address
+    };
+    let bindings = Bindings {
+        x: place(x),
+        packed: place(&packed),
+        workspace: place(&vec![f32::NAN; variant.workspace_bytes as usize / 4]),
+        y: place(&vec![f32::NAN; y_words]),
+        ..Bindings::default()
+    };
+    run_variant(device, variant, &bindings).unwrap();
+    let mut y = vec![0.0; y_words];
+    device.read(bindings.y, &mut y).unwrap();
+    y
+}
+
+/// The bits of one of the fp16 numbers of which each word has two.
+fn fp16_bits_at(words: &[f32], index: usize) -> u16 {
+    (words[index / 2].to_bits() >> (16 * (index % 2))) as u16
+}
+
 /// Runs every unit and lists all failures.
 fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let mut device = open(units);
@@ -1436,19 +1470,7 @@ fn assert_activations_are_exact(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
         .collect();
     input.extend([-1e30, -150.0, 150.0, 1e30]);
     for (unit, activation) in units.iter().zip(activations) {
-        let mut place = |values: &[f32]| {
-            let address = device.alloc(values.len()).unwrap();
-            device.write(address, values).unwrap();
-            address
-        };
-        let bindings = Bindings {
-            x: place(&input),
-            y: place(&vec![f32::NAN; input.len()]),
-            ..Bindings::default()
-        };
-        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
-        let mut y = vec![0.0; input.len()];
-        device.read(bindings.y, &mut y).unwrap();
+        let y = run_unit(device.as_mut(), unit, &input, &[], input.len());
         // The results of negative values are small for some functions.
         for range in [0..STEPS / 2, STEPS / 2..STEPS] {
             let (mut error, mut norm) = (0.0, 0.0);
@@ -1645,23 +1667,7 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
             for (index, value) in weight.iter_mut().enumerate() {
                 *value /= magnitude(index % C);
             }
-            let layout = &unit.variant().weights;
-            let mut packed = vec![0.0; layout.len()];
-            layout.pack(&weight, &[], &[], &mut packed).unwrap();
-            let mut place = |values: &[f32]| {
-                let address = device.alloc(values.len()).unwrap();
-                device.write(address, values).unwrap();
-                address
-            };
-            let bindings = Bindings {
-                x: place(&x),
-                packed: place(&packed),
-                y: place(&[f32::NAN; N * PIXELS]),
-                ..Bindings::default()
-            };
-            run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
-            let mut y = vec![0.0; N * PIXELS];
-            device.read(bindings.y, &mut y).unwrap();
+            let y = run_unit(device.as_mut(), unit, &x, &weight, N * PIXELS);
             let (mut error, mut norm) = (0.0, 0.0);
             for (index, &found) in y.iter().enumerate() {
                 let (n, pixel) = (index / PIXELS, index % PIXELS);
@@ -1715,27 +1721,10 @@ fn assert_saturates(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     x[3 * PIXELS - 1] = f32::NAN;
     let mut device = open(&units);
     for unit in &units {
-        let layout = &unit.variant().weights;
-        let mut packed = vec![0.0; layout.len()];
-        layout.pack(&weight, &[], &[], &mut packed).unwrap();
-        let mut place = |values: &[f32]| {
-            let address = device.alloc(values.len()).unwrap();
-            device.write(address, values).unwrap();
-            address
-        };
-        let bindings = Bindings {
-            x: place(&x),
-            packed: place(&packed),
-            y: place(&[f32::NAN; N * PIXELS / 2]),
-            ..Bindings::default()
-        };
-        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
-        let mut y = [0.0; N * PIXELS / 2];
-        device.read(bindings.y, &mut y).unwrap();
+        let y = run_unit(device.as_mut(), unit, &x, &weight, N * PIXELS / 2);
         for pixel in 0..PIXELS {
             for n in 0..N {
-                let index = pixel * N + n;
-                let found = (y[index / 2].to_bits() >> (16 * (index % 2))) as u16;
+                let found = fp16_bits_at(&y, pixel * N + n);
                 let place = format!("{}, pixel {pixel}, channel {n}: {found:#x}", unit.unit.name);
                 if pixel + 1 == PIXELS {
                     assert!(found & 0x7fff > 0x7c00, "{place}");
@@ -1805,34 +1794,13 @@ fn assert_operands_saturate(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
         let x: Vec<f32> = (0..c * PIXELS)
             .map(|i| value(i / PIXELS, i % PIXELS))
             .collect();
-        let layout = &unit.variant().weights;
-        let mut packed = vec![0.0; layout.len()];
-        layout.pack(&weight, &[], &[], &mut packed).unwrap();
-        let mut place = |values: &[f32]| {
-            let address = device.alloc(values.len()).unwrap();
-            device.write(address, values).unwrap();
-            address
-        };
-        let workspace = vec![f32::NAN; unit.variant().workspace_bytes as usize / 4];
-        let bindings = Bindings {
-            x: place(&x),
-            packed: place(&packed),
-            workspace: place(&workspace),
-            y: place(&[f32::NAN; N * PIXELS]),
-            ..Bindings::default()
-        };
-        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
-        let mut y = [0.0; N * PIXELS];
-        device.read(bindings.y, &mut y).unwrap();
+        let y = run_unit(device.as_mut(), unit, &x, &weight, N * PIXELS);
         for n in 0..N {
             for pixel in 0..PIXELS {
                 let expected = 0.5 * value(n % c, pixel).clamp(-65_504.0, 65_504.0);
                 let found = match conv.writes_fp16_nhwc() {
                     false => y[n * PIXELS + pixel],
-                    true => {
-                        let index = pixel * N + n;
-                        fp16_value((y[index / 2].to_bits() >> (16 * (index % 2))) as u16)
-                    }
+                    true => fp16_value(fp16_bits_at(&y, pixel * N + n)),
                 };
                 let place = format!("{}, pixel {pixel}, channel {n}", unit.unit.name);
                 assert_eq!(found, expected, "{place}");

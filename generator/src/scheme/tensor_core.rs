@@ -349,6 +349,11 @@ pub(super) fn step_weights_of(channels: u32, split_terms: u32) -> u32 {
     channels * MMA_K / 2 * split_terms
 }
 
+/// Whether `implicit_gemm` and `wgmma` scale the input, and add partial sums in fp32.
+pub(super) fn scales_input(precision: Precision) -> bool {
+    matches!(precision, Precision::Fp32 | Precision::Tf32)
+}
+
 /// The device function that rounds two operands to 16-bit numbers. Only operands in `fp16` that are not `scaled` can be beyond the largest
 /// fp16 number, which takes their place.
 pub(super) fn to_pair(precision: Precision, scaled: bool) -> &'static str {

@@ -6,7 +6,7 @@ use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
 use crate::scheme::tensor_core::{
-    MMA_K, MMA_M, MMA_N, PartialSum, device_parts, to_pair, truncated,
+    MMA_K, MMA_M, MMA_N, PartialSum, device_parts, scales_input, to_pair, truncated,
 };
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
@@ -206,7 +206,7 @@ pub(super) fn kernel(
     let groups = sizes.groups;
     let checks_group_c = !shape.c.is_multiple_of(groups.c);
     let bf16 = problem.precision == Precision::Bf16;
-    let scales_input = matches!(problem.precision, Precision::Fp32 | Precision::Tf32);
+    let scales_input = scales_input(problem.precision);
     let context = context(&ImplicitGemmContext {
         c: groups.c,
         all_c: shape.c,

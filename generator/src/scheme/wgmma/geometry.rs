@@ -3,8 +3,10 @@
 use super::sum::Sum;
 use super::{WARPGROUP, WGMMA_M, WgmmaTile};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
-use crate::ir::{ConvProblem, Format, Precision};
-use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, split_terms, step_weights_of};
+use crate::ir::{ConvProblem, Format};
+use crate::scheme::tensor_core::{
+    MMA_K, PROMOTION_INTERVAL, scales_input, split_terms, step_weights_of,
+};
 use crate::scheme::tiling::RegisterEstimate;
 use crate::scheme::{MAX_GRID, Tile};
 
@@ -207,7 +209,12 @@ impl WgmmaGeometry {
             step_weights: step_weights_of(tn, split_terms),
             stages,
         };
-        let accumulators = tn / 2 * if scales_input(problem) { 2 } else { 1 };
+        let accumulators = tn / 2
+            * if scales_input(problem.precision) {
+                2
+            } else {
+                1
+            };
         let plane = rows * row_len;
         let loaded = items * (PLANE_CHANNELS * load_stages + ITEM_REGISTERS);
         // Four words of a pixel in a plane.
@@ -327,11 +334,6 @@ impl SharedMemory {
             floats: (barriers_at + 4 * (stages + INPUT_STAGES)).next_multiple_of(4),
         }
     }
-}
-
-/// Whether the input is scaled, and partial sums are added in fp32.
-pub(super) fn scales_input(problem: &ConvProblem) -> bool {
-    matches!(problem.precision, Precision::Fp32 | Precision::Tf32)
 }
 
 /// Distances of adjacent outputs in the staged input: the strides, or 1 along an axis where the filter has one tap and what strides skip

@@ -1,14 +1,14 @@
 //! The kernel: its weight layout, and the context of its template.
 
 use super::WGMMA_M;
-use super::geometry::{
-    INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows, scales_input,
-};
+use super::geometry::{INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, crosses_images, image_rows};
 use super::sum::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::tensor_core::{MMA_K, PartialSum, split_terms, to_pair, truncated};
+use crate::scheme::tensor_core::{
+    MMA_K, PartialSum, scales_input, split_terms, to_pair, truncated,
+};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -263,9 +263,9 @@ impl WgmmaContext {
             hi_lo: sizes.split_terms == 2,
             bf16,
             split_terms: split_terms(problem.precision),
-            to_pair: to_pair(problem.precision, scales_input(problem)),
+            to_pair: to_pair(problem.precision, scales_input(problem.precision)),
             scaled: !bf16,
-            scales_input: scales_input(problem),
+            scales_input: scales_input(problem.precision),
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_pixel,
             checks_n: !shape.n.is_multiple_of(tile.tn),

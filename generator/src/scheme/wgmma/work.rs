@@ -1,11 +1,11 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::WGMMA_M;
-use super::geometry::{INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry, scales_input};
+use super::geometry::{INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry};
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
-use crate::scheme::tensor_core::{MMA_K, products};
+use crate::scheme::tensor_core::{MMA_K, products, scales_input};
 use crate::scheme::tiling::InputTraffic;
 
 /// Bytes that an SM reads from shared memory in a clock.
@@ -64,7 +64,7 @@ impl WgmmaGeometry {
         let products_of_step = if self.split_terms == 2 { 3.0 } else { 1.0 };
         let mma = macs * products_of_step / (f64::from(gpu.tensor_flops) / 2.0)
             * f64::from(self.sum.steps);
-        let promoted = match scales_input(problem) {
+        let promoted = match scales_input(problem.precision) {
             true => f64::from(tile.tn) / 2.0 * model.promoted_value,
             false => 0.0,
         };
@@ -72,7 +72,7 @@ impl WgmmaGeometry {
         // A warpgroup waits for the product of the step before while it loads the operands of the next one.
         let steps = f64::from(self.sum.steps);
         // Without promotion products of different stages overlap.
-        let stage = match scales_input(problem) {
+        let stage = match scales_input(problem.precision) {
             true => model.stage + promoted,
             false => model.overlapped_stage,
         };
