@@ -16,9 +16,9 @@ use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions,
-    ConvTransposeOptions, Coordinates, DType, InputEncoding, Interpolation, Layout, LinearOptions,
-    Lrn, Network, NetworkBuilder, OpKind, OpOptions, PadMode, PadOptions, PaddingOption,
-    PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
+    ConvTransposeOptions, Coordinates, DType, Format, InputEncoding, Interpolation, Layout,
+    LinearOptions, Lrn, Network, NetworkBuilder, OpKind, OpOptions, PadMode, PadOptions,
+    PaddingOption, PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
     ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{LayerPlan, NetworkPlan, PlannedUnit, plan_network, recipes};
@@ -462,6 +462,7 @@ fn random_network(index: usize) -> Network {
         network.tiles = TilePolicy::Paper;
     }
     encode_inputs(&mut network, index);
+    format_outputs(&mut network, index);
     network
 }
 
@@ -478,6 +479,17 @@ fn encode_inputs(network: &mut Network, index: usize) {
             std: (kind % 7 > 4).then(|| of_channels(0.5)),
         };
         op.kind = OpKind::Input(encoding);
+    }
+}
+
+/// Stores some outputs in fp16 or NHWC.
+fn format_outputs(network: &mut Network, index: usize) {
+    for (at, output) in network.outputs.iter_mut().enumerate() {
+        let kind = index + 2 * at;
+        output.format = Format {
+            dtype: [DType::Fp32, DType::Fp16][kind % 2],
+            layout: [Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 3],
+        };
     }
 }
 

@@ -579,6 +579,26 @@ fn nhwc_problems(batch: u32, nhwc: Format, pools: &[(Format, Format)]) -> Vec<Pr
     problems
 }
 
+/// Conversions to the formats of networks' outputs: tiles with tails of channels and pixels, and tensors whose elements keep their order.
+fn output_conversions(batch: u32) -> Vec<Problem> {
+    let [fp32, fp32_nhwc] = [Layout::Nchw, Layout::Nhwc].map(Format::fp32);
+    let mut conversions = Vec::new();
+    for (c, h, w) in [(1, 5, 7), (3, 11, 13), (21, 6, 9), (67, 5, 8), (13, 1, 1)] {
+        for to in [fp32_nhwc, Format::FP16_NCHW, Format::FP16_NHWC] {
+            conversions.push((TensorShape::new(batch, c, h, w), fp32, to));
+        }
+    }
+    for from in [Format::FP16_NHWC, Format::SPLIT_NHWC] {
+        for (c, h, w) in [(24, 5, 7), (64, 8, 4)] {
+            conversions.push((TensorShape::new(batch, c, h, w), from, fp32_nhwc));
+        }
+    }
+    let conversions = conversions.into_iter();
+    conversions
+        .map(|(x, from, to)| Problem::Convert(ConvertProblem { x, from, to }))
+        .collect()
+}
+
 fn nhwc_format_units() -> Vec<PlannedUnit> {
     let scheme = |problem: &Problem| match problem {
         Problem::Convert(_) => "convert",
@@ -592,6 +612,7 @@ fn nhwc_format_units() -> Vec<PlannedUnit> {
         of_fp16
             .into_iter()
             .chain(nhwc_problems(batch, split, &[(split, split)]))
+            .chain(output_conversions(batch))
     });
     let requests = problems.map(|problem| (problem, scheme(&problem), None));
     units(&requests.collect::<Vec<_>>())

@@ -39,7 +39,7 @@ pub(crate) use network::is_name;
 pub(crate) use network::{CORE_LAST, factor_names, op_errors};
 pub use network::{
     Conv, ConvTranspose, INPUT_NAME, Linear, Network, NetworkBuilder, NetworkOutput, Op, OpId,
-    OpKind, Pool, ScaleShift,
+    OpKind, OutputOptions, Pool, ScaleShift,
 };
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,

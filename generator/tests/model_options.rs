@@ -73,6 +73,28 @@ fn options_say_how_inputs_are_stored() {
 }
 
 #[test]
+fn options_say_how_outputs_are_stored() {
+    let with = |output: &str| load(&format!("output: {output}\n"), &Overrides::default());
+    for output in [
+        "{dtype: fp16, layout: nhwc}",
+        "{head: {layout: nhwc, dtype: fp16}}",
+    ] {
+        let config = network_text(&with(output).unwrap());
+        let expected = "output: {dtype: fp16, layout: nhwc}}\n";
+        assert!(config.contains(expected), "{config}");
+    }
+    let error = with("{heads: {dtype: fp16}}").unwrap_err();
+    assert!(
+        error.contains("no such output; the model has `head`"),
+        "{error}"
+    );
+    let error = with("{name: logits}").unwrap_err();
+    assert!(error.contains("`name`"), "{error}");
+    let error = with("nhwc").unwrap_err();
+    assert!(error.contains("`output` must be a mapping"), "{error}");
+}
+
+#[test]
 fn the_caller_comes_first() {
     let overrides = Overrides {
         precision: Some(Precision::Bf16),

@@ -12,6 +12,7 @@ pub(super) mod layers;
 mod model_options;
 pub(super) mod node;
 mod ops;
+mod outputs;
 mod places;
 pub(super) mod report;
 mod targets;
@@ -215,7 +216,7 @@ fn network(
             (Some(name), Some(request)) => {
                 builder.op(name, request.inputs.as_deref(), request.options.clone());
                 if let Some(output) = &request.output {
-                    builder.name_output(output);
+                    builder.add_output(output.clone());
                 }
             }
             (name, _) => builder.add_invalid(name),

@@ -109,10 +109,17 @@ pub struct Format {
 }
 
 impl Format {
-    /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS).
+    /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS), except of a
+    /// network's output that a conversion writes.
     pub const FP16_NHWC: Self = Self {
         dtype: DType::Fp16,
         layout: Layout::Nhwc,
+    };
+
+    /// fp16 in NCHW. Only of a network's output.
+    pub const FP16_NCHW: Self = Self {
+        dtype: DType::Fp16,
+        layout: Layout::Nchw,
     };
 
     /// Hi and lo in NHWC, for products that are as accurate as those of fp32. A tensor is a header of
@@ -133,7 +140,7 @@ impl Format {
     /// The most maxima of a header, and so the most blocks of a kernel that writes one for each.
     pub const SPLIT_MAXIMA: u32 = Self::SPLIT_HEADER_BYTES as u32 / 4 - 4;
 
-    /// Whether a tensor with this number of channels can have the format.
+    /// Whether a tensor with this number of channels can have the format inside of a network.
     pub const fn fits_channels(self, channels: u32) -> bool {
         match self.layout {
             Layout::Nhwc => channels.is_multiple_of(Self::RUN_CHANNELS),

@@ -7,10 +7,10 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, Batches, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions,
-    ConvTransposeProblem, DType, Epilogue, Format, InputEncoding, LinearOptions, Lrn, MAX_ELEMENTS,
-    OpOptions, PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
-    ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
-    SpecError, SpecLocation, TensorShape, TilePolicy,
+    ConvTransposeProblem, DType, Epilogue, Format, InputEncoding, Layout, LinearOptions, Lrn,
+    MAX_ELEMENTS, OpOptions, PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions,
+    PoolProblem, ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions,
+    SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -125,6 +125,17 @@ pub struct NetworkOutput {
     pub op: OpId,
     /// Its name in the driver's interface: that of the op, unless the config names it.
     pub name: String,
+    /// Its format in the caller's memory: fp32 or fp16, in NCHW or NHWC.
+    pub format: Format,
+}
+
+impl NetworkOutput {
+    /// The element types that configs may name.
+    pub const DTYPES: [(&'static str, DType); 2] = [("fp32", DType::Fp32), ("fp16", DType::Fp16)];
+
+    /// The layouts that configs may name.
+    pub const LAYOUTS: [(&'static str, Layout); 2] =
+        [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
 }
 
 /// A checked network. The first ops are its inputs, all of one batch size; the output of the last op is an output of the network.
@@ -213,6 +224,15 @@ impl Network {
     }
 }
 
+/// The options of an output of a network.
+#[derive(Debug, Clone, Default)]
+pub struct OutputOptions {
+    /// Its name in the driver's interface, if it is not that of the op.
+    pub name: Option<String>,
+    /// As [`NetworkOutput::format`].
+    pub format: Format,
+}
+
 /// Adds ops one by one, infers their shapes and collects all errors.
 #[derive(Debug)]
 pub struct NetworkBuilder {
@@ -225,8 +245,8 @@ pub struct NetworkBuilder {
     requested: usize,
     /// The previous op; `None` if it was invalid.
     previous: Option<OpId>,
-    /// The outputs that have names, with the indices of their ops.
-    output_names: Vec<(usize, String)>,
+    /// What the caller says of outputs, with the indices of their ops.
+    requested_outputs: Vec<(usize, OutputOptions)>,
     /// Whether the caller has rejected an op and reported the reason.
     incomplete: bool,
     errors: Vec<SpecError>,
@@ -278,7 +298,7 @@ impl NetworkBuilder {
             ids: HashMap::new(),
             requested: 0,
             previous: None,
-            output_names: Vec::new(),
+            requested_outputs: Vec::new(),
             incomplete: false,
             errors: Vec::new(),
         };
@@ -420,18 +440,26 @@ impl NetworkBuilder {
         }
     }
 
-    /// Makes the output of the op that was added last an output of the network, with a name in the driver's interface. The last op's is one
-    /// without a call, with the name of the op. Of several names of one op the last one counts.
+    /// Makes the output of the op that was added last an output of the network in fp32 NCHW, with a name in the driver's interface. The
+    /// last op's is one without a call, with the name of the op. Of several calls for one op the last one counts.
     pub fn name_output(&mut self, name: &str) {
+        self.add_output(OutputOptions {
+            name: Some(name.to_owned()),
+            format: Format::default(),
+        });
+    }
+
+    /// The same with options.
+    pub fn add_output(&mut self, options: OutputOptions) {
         let index = self.requested.saturating_sub(1);
-        if !is_name(name) {
+        if let Some(name) = options.name.as_ref().filter(|name| !is_name(name)) {
             self.error(
                 SpecLocation::Key(index, "output"),
                 format!("`{}` cannot be the name of an output", name.escape_debug()),
                 "names are not empty and have no spaces",
             );
         }
-        self.output_names.push((index, name.to_owned()));
+        self.requested_outputs.push((index, options));
     }
 
     /// Records an op that the caller could not read, so that its readers cause no second error.
@@ -500,27 +528,27 @@ impl NetworkBuilder {
         }
     }
 
-    /// The outputs of the network: those that have names, and that of the last op. Reports names that two of them have.
+    /// The outputs of the network: those that the caller asked for, and that of the last op. Reports names that two of them have.
     ///
     /// If an op has an error, the ids are wrong, but there is no network either.
     fn outputs(&mut self) -> Vec<NetworkOutput> {
-        let names: BTreeMap<usize, String> =
-            std::mem::take(&mut self.output_names).into_iter().collect();
+        let mut requested: BTreeMap<usize, OutputOptions> =
+            std::mem::take(&mut self.requested_outputs)
+                .into_iter()
+                .collect();
         let is_complete = self.errors.is_empty() && !self.incomplete;
-        let last = self.requested.saturating_sub(1);
-        let mut indices: Vec<usize> = names.keys().copied().collect();
-        if !names.contains_key(&last) {
-            indices.push(last);
-        }
+        requested
+            .entry(self.requested.saturating_sub(1))
+            .or_default();
         let mut outputs: Vec<NetworkOutput> = Vec::new();
-        for index in indices {
+        for (index, OutputOptions { name, format }) in requested {
             let op = OpId(index + self.input_count);
             let own_name = self
                 .ops
                 .get(op.0)
                 .filter(|_| is_complete)
-                .map(|op| &op.name);
-            let name = names.get(&index).or(own_name).cloned().unwrap_or_default();
+                .map(|op| op.name.clone());
+            let name = name.or(own_name).unwrap_or_default();
             if outputs.iter().any(|output| output.name == name) {
                 self.error(
                     SpecLocation::Key(index, "output"),
@@ -528,7 +556,7 @@ impl NetworkBuilder {
                     "give each output its own name; that of the last op has the op's name if there is no `output`",
                 );
             }
-            outputs.push(NetworkOutput { op, name });
+            outputs.push(NetworkOutput { op, name, format });
         }
         outputs
     }

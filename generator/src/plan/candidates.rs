@@ -51,6 +51,7 @@ use super::kernel::layers_with_square_factors;
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
+pub(super) use conversions::output_task;
 #[cfg(feature = "compress")]
 pub(crate) use next_factor::FusableReaders;
 

@@ -8,14 +8,15 @@
 //!
 //! Everything that is a choice, such as fusing the factors of a layer, is left to [candidates](super::candidates).
 
+use super::candidates::output_task;
 use super::factors::{LayerOps, LayerValues, SquareFactors};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
     Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, ConvTranspose,
-    ConvTransposeProblem, Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem,
-    InputEncoding, LayerSpec, Linear, LinearProblem, LrnProblem, Network, NormalizeProblem, OpId,
-    OpKind, Problem, Prologue,
+    ConvTransposeProblem, ConvertProblem, DType, Elementwise, ElementwiseProblem, Epilogue, Format,
+    GlobalPoolProblem, InputEncoding, LayerSpec, Linear, LinearProblem, LrnProblem, Network,
+    NormalizeProblem, OpId, OpKind, Problem, Prologue, TensorShape,
 };
 use std::collections::HashMap;
 
@@ -59,6 +60,11 @@ impl FoldedNetwork {
                 .iter()
                 .map(|output| ValueId(output.op.0))
                 .collect(),
+            output_formats: network
+                .outputs
+                .iter()
+                .map(|output| as_kernels_write(output.format, network.op(output.op).y))
+                .collect(),
         };
         let views = Views::new(network, &consumers);
         let copies = views.place(&mut graph.values, &graph.outputs);
@@ -75,10 +81,21 @@ impl FoldedNetwork {
         for index in 0..network.ops.len() {
             folder.visit(OpId(index));
         }
+        folder.convert_unwritten_outputs();
         Self {
             graph: folder.graph,
             layers: folder.layers,
         }
+    }
+}
+
+/// The format of an output as kernels write it. Of images of one pixel both layouts are the same bytes: kernels write fp32 in NCHW, and fp16
+/// in NHWC.
+fn as_kernels_write(format: Format, shape: TensorShape) -> Format {
+    match format.dtype {
+        DType::Fp16 if shape.pixels() == 1 => Format::FP16_NHWC,
+        _ if shape.pixels() == 1 => Format::default(),
+        _ => format,
     }
 }
 
@@ -225,6 +242,31 @@ impl Folder<'_> {
             scheme: None,
             tile: None,
         });
+    }
+
+    /// Adds a conversion of each output that no single task writes, such as a concatenation, and that is not required as it is stored. The
+    /// search converts all others.
+    fn convert_unwritten_outputs(&mut self) {
+        for index in 0..self.graph.outputs.len() {
+            let (output, to) = (self.graph.outputs[index], self.graph.output_formats[index]);
+            let value = &self.graph.values[output.0];
+            let is_written = self.graph.tasks.iter().any(|task| task.y == output);
+            if is_written || value.format == to {
+                continue;
+            }
+            let (name, x, from) = (value.name.clone(), value.shape, value.format);
+            let converted = ValueId(self.graph.values.len());
+            self.graph.values.push(Value {
+                name: name.clone(),
+                shape: x,
+                format: to,
+                parent: None,
+            });
+            self.graph.outputs[index] = converted;
+            let problem = ConvertProblem { x, from, to };
+            let task = output_task(&name, problem, output, converted);
+            self.graph.tasks.push(task);
+        }
     }
 
     fn conv(&mut self, id: OpId, conv: &Conv) {

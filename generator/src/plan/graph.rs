@@ -178,6 +178,8 @@ pub struct TaskGraph {
     pub linear_precisions: HashMap<OpId, Precision>,
     /// The network's outputs, in the order of [`Network::outputs`](crate::ir::Network::outputs).
     pub outputs: Vec<ValueId>,
+    /// The format in which each of them is required.
+    pub output_formats: Vec<Format>,
 }
 
 impl TaskGraph {

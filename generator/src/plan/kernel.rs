@@ -11,8 +11,8 @@ use super::tuning::TuningTable;
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{
-    ConvProblem, DType, FusedTucker, INPUT_NAME, LayerSpec, Layout, LinearProblem, Network, OpId,
-    OpKind, Problem, TilePolicy,
+    ConvProblem, DType, Format, FusedTucker, INPUT_NAME, LayerSpec, Layout, LinearProblem, Network,
+    OpId, OpKind, Problem, TilePolicy,
 };
 use std::collections::HashMap;
 use tdc_runtime::{Conv, ConvShape, FactorRole, FusedOps, LowRank, Tucker, Variant};
@@ -197,6 +197,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         tasks: Vec::new(),
         inputs: vec![input],
         outputs: vec![output],
+        output_formats: vec![Format::default()],
     };
     graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);
     graph.add_value(spec.name.clone(), whole.y(), None);

@@ -74,7 +74,7 @@ fn lowered(
             Step::Convert(index) => lowering.convert(&conversions[index]),
         }
     }
-    lowering.graph
+    lowering.finish()
 }
 
 fn cover_option(candidate: &Candidate, us: f64) -> CoverOption<Format> {
@@ -118,6 +118,15 @@ impl Lowering {
         let to = self.in_format(conversion.value, conversion.to);
         let task = conversion.task(&self.graph, from, to);
         self.graph.tasks.push(task);
+    }
+
+    /// The graph, whose outputs are the values in the required formats.
+    fn finish(mut self) -> TaskGraph {
+        for index in 0..self.graph.outputs.len() {
+            let format = self.graph.output_formats[index];
+            self.graph.outputs[index] = self.in_format(self.graph.outputs[index], format);
+        }
+        self.graph
     }
 
     /// The value itself if it has this format, otherwise a value of the same name and shape in this format, with its own memory.
@@ -181,8 +190,8 @@ mod tests {
     use super::*;
     use crate::gpu::gpu;
     use crate::ir::{
-        Activation, BinaryOp, ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape,
-        TilePolicy,
+        Activation, BinaryOp, ConvOptions, DType, Layout, NetworkBuilder, OpOptions, OutputOptions,
+        Precision, Problem, TensorShape, TilePolicy,
     };
     use crate::plan::plan_network;
 
@@ -421,6 +430,97 @@ mod tests {
         ]);
         let expected = ["input.hwcn", "a", "a.nchw", "b", "b.nchw", "relu", "plain"];
         assert_eq!(names, expected);
+    }
+
+    /// A chain of two convolutions in precision fp16 on a batch, whose output has a format, and what its tasks convert.
+    fn converted_output(n: u32, activations: DType, format: Format) -> (Vec<String>, TaskGraph) {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(32, 64, 28, 28));
+        let conv = |n| {
+            OpOptions::Conv(ConvOptions {
+                precision: Precision::Fp16,
+                ..ConvOptions::new(n)
+            })
+        };
+        builder.op("a", None, conv(64));
+        builder.op("b", None, conv(n));
+        builder.add_output(OutputOptions { name: None, format });
+        let mut network = builder.finish().unwrap();
+        network.activations = activations;
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let graph = lower(&mut planner, TaskGraph::new(&network));
+        let names = graph.tasks.iter().map(|task| task.name.clone()).collect();
+        (names, graph)
+    }
+
+    #[test]
+    fn outputs_have_the_formats_of_the_interface() {
+        let [fp32, fp16] = [DType::Fp32, DType::Fp16];
+        let fp32_nhwc = Format::fp32(Layout::Nhwc);
+        // The convolution writes the format itself.
+        let (names, graph) = converted_output(64, fp16, Format::FP16_NHWC);
+        assert_eq!(names.last().unwrap(), "b", "{names:?}");
+        assert_eq!(
+            graph.tasks.last().unwrap().output_format(),
+            Format::FP16_NHWC
+        );
+        // It has no runs of channels, or another format.
+        for (n, activations, format) in [
+            (63, fp16, Format::FP16_NHWC),
+            (64, fp32, Format::FP16_NHWC),
+            (64, fp16, Format::FP16_NCHW),
+            (64, fp16, fp32_nhwc),
+            (63, fp32, fp32_nhwc),
+        ] {
+            let (names, graph) = converted_output(n, activations, format);
+            assert_eq!(names.last().unwrap(), "b.output", "{names:?}");
+            let [output] = graph.outputs[..] else {
+                panic!("{:?}", graph.outputs);
+            };
+            assert_eq!(graph.values[output.0].format, format);
+            assert_eq!(graph.tasks.last().unwrap().y, output);
+        }
+        // One unit of runs, not a transposition.
+        let (_, graph) = converted_output(64, fp16, fp32_nhwc);
+        assert_eq!(
+            graph.tasks.last().unwrap().input_format(),
+            Format::FP16_NHWC
+        );
+    }
+
+    /// Of images of one pixel both layouts are the same bytes.
+    #[test]
+    fn an_output_of_one_pixel_needs_no_other_layout() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(3, 5, 7, 9));
+        builder.op("mean", None, OpOptions::GlobalAvgPool);
+        builder.add_output(OutputOptions {
+            name: None,
+            format: Format::fp32(Layout::Nhwc),
+        });
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let graph = lower(&mut planner, TaskGraph::new(&builder.finish().unwrap()));
+        assert_eq!(task_names(&graph), "mean");
+    }
+
+    /// No unit converts HWCN to split NHWC.
+    #[test]
+    fn every_conversion_is_possible() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(32, 64, 28, 28));
+        builder.op("a", None, OpOptions::Conv(hwcn(64)));
+        builder.op("b", None, OpOptions::Conv(ConvOptions::new(64)));
+        builder.op("c", None, OpOptions::Conv(ConvOptions::new(64)));
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        let candidates = graph.candidates();
+        let reads_split = |candidate: &Candidate| {
+            let mut reads = candidate.reads();
+            reads.any(|(_, format)| format == Format::SPLIT_NHWC)
+        };
+        assert!(candidates.iter().any(reads_split));
+        for conversion in graph.format_conversions(&candidates) {
+            let Problem::Convert(problem) = conversion.problem() else {
+                panic!("{conversion:?}");
+            };
+            assert!(problem.is_possible(), "{problem:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
 //!         | "projected" [_bB] _cC _hH _wW _nN "_shortcut" _cC _hH _wW [_sSTRIDE] [epilogue] [numbers]   two 1x1 convolutions, added
-//!         | "convert" sizes ("_hwcn" | "_nchw" | format)           the layout of the output, from or to HWCN
+//!         | "convert" sizes ("_hwcn" | "_nchw")                    the layout of the output, from or to HWCN
+//!         | "convert" sizes ["_fromnhwc16" | "_fromnhwcsplit"] ["_tonhwc" | "_tonchw16" | "_tonhwc16" | "_tonhwcsplit"]
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]

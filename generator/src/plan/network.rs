@@ -272,7 +272,7 @@ fn outputs(network: &Network) -> Vec<PlannedTensor> {
         .map(|output| PlannedTensor {
             name: output.name.clone(),
             shape: network.op(output.op).y,
-            format: Format::default(),
+            format: output.format,
         })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! `convert`: conversion between formats. It transposes pixels with channels (in HWCN also with images) in tiles through shared memory.
 
 pub(super) mod nhwc;
+mod output;
 
 use super::info::SchemeInfo;
 use super::{
@@ -50,7 +51,9 @@ impl Scheme for Convert {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("conversions between fp32 NCHW and HWCN, fp16 NHWC or split NHWC")
+        SchemeInfo::own(
+            "conversions between fp32 NCHW and HWCN, fp16 NHWC or split NHWC, and to the formats of outputs",
+        )
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -60,10 +63,11 @@ impl Scheme for Convert {
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Convert(p) => {
-                let threads: &[u32] = match nhwc::is_conversion(p) {
-                    true if nhwc::fits(p) => &[nhwc::THREADS],
-                    true => &[],
-                    false => &[128, 256],
+                let threads: &[u32] = match (output::is_conversion(p), nhwc::is_conversion(p)) {
+                    (true, _) => &[output::THREADS],
+                    (_, true) if nhwc::fits(p) => &[nhwc::THREADS],
+                    (_, true) => &[],
+                    _ => &[128, 256],
                 };
                 let tiles = threads.iter().map(|&threads| ConvertTile { threads });
                 tiles.map(Tile::from).collect()
@@ -76,6 +80,9 @@ impl Scheme for Convert {
         let Problem::Convert(p) = problem else {
             unreachable!("convert has tiles for conversions only");
         };
+        if output::is_conversion(p) {
+            return unweighted(vec![output::kernel(p)]);
+        }
         if nhwc::is_conversion(p) {
             return unweighted(nhwc::kernels(p, Arg::Y));
         }

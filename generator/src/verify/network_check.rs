@@ -4,18 +4,19 @@ use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
 use super::reference::{self, NetworkParameters};
 use super::stored_tensor::{rounded_to, stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, Random, run_variant};
-use crate::ir::{Layout, Network, Precision, Tensor};
+use crate::ir::{Format, Network, Precision, Problem, Tensor};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedTensor};
 use std::collections::HashMap;
 
 /// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
-/// is 1e-5 in fp32.
+/// is 1e-5 in fp32. A conversion to fp16 adds to it what [rounding](crate::ir::DType::rounding_error) its output does.
 ///
 /// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are independent. After L layers the
 /// error is therefore sqrt(L) times that of one. Ten times corresponds to a hundred layers, each at its bound; rounding errors are at most
 /// a third of the bound.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
     let of_units = plan.units.iter();
+    let of_units = of_units.filter(|unit| !matches!(unit.problem, Problem::Convert(_)));
     let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
@@ -28,7 +29,7 @@ pub struct NetworkCheck {
     pub layers: Vec<(String, String, Deviation)>,
     /// The first layer that failed, with the failure.
     pub failure: Option<(String, CheckFailure)>,
-    /// The outputs of the network, in order.
+    /// The outputs of the network in order, as dense NCHW values.
     pub outputs: Vec<Vec<f32>>,
 }
 
@@ -100,8 +101,8 @@ fn check_network_layers(
     }
     let mut outputs = Vec::new();
     for output in &plan.outputs {
-        let len = output.shape.len() as usize;
-        outputs.push(GuardedBuffer::new(device, len, OUTPUT_POISON)?);
+        let words = word_count(Tensor::new(output.shape, output.format));
+        outputs.push(GuardedBuffer::new(device, words, OUTPUT_POISON)?);
     }
     let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
@@ -142,6 +143,7 @@ fn check_network_layers(
             };
             let found = read_location(device, y, address(y))?;
             let deviation = Deviation::between(y.shape, &found, &expected[op]);
+            let tolerance = tolerance + y.format.dtype.rounding_error();
             if !check.add(&layer.name, output_op, deviation, tolerance) {
                 break 'layers;
             }
@@ -155,11 +157,13 @@ fn check_network_layers(
     }
     for (output, y) in network.outputs.iter().zip(&outputs) {
         let whole = y.read(device)?;
-        let found = whole[MARGIN..MARGIN + y.floats].to_vec();
-        // No layer may write all of an output, as of a concatenation.
         let shape = network.op(output.op).y;
+        let words = whole[MARGIN..MARGIN + y.floats].to_vec();
+        let found = values_of_words(Tensor::new(shape, output.format), words);
+        // No layer may write all of an output, as of a concatenation.
         let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
         check.outputs.push(found);
+        let tolerance = tolerance + output.format.dtype.rounding_error();
         if deviation.relative > tolerance {
             let failure = CheckFailure::Inaccurate {
                 deviation,
@@ -178,7 +182,8 @@ fn read_location(
     address: u64,
 ) -> Result<Vec<f32>, DeviceError> {
     let image_len = location.shape.image_len() as usize;
-    if location.format.layout != Layout::Nchw {
+    // Any other format is dense.
+    if location.format != Format::default() {
         let tensor = Tensor::new(location.shape, location.format);
         let mut words = vec![0.0; word_count(tensor)];
         device.read(address, &mut words)?;

@@ -223,10 +223,10 @@ fn run_and_compare(
     })
 }
 
-/// The parts of a tensor that are dense in memory, and the words of each: images in NCHW, else the whole tensor.
+/// The parts of a tensor that are dense in memory, and the words of each: images in fp32 NCHW, else the whole tensor.
 fn dense_parts(tensor: Tensor) -> (usize, usize) {
     match (tensor.format.layout, tensor.shape.batch) {
-        (Layout::Nchw, images) if tensor.format.dtype != DType::Uint8 => {
+        (Layout::Nchw, images) if tensor.format.dtype == DType::Fp32 => {
             (images as usize, word_count(tensor) / images as usize)
         }
         _ => (1, word_count(tensor)),

@@ -13,7 +13,7 @@ use tdc_generator::ir::{DType, Layout, Problem};
 use tdc_generator::plan::{PlannedTensor, recipes};
 use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
-use tdc_runtime::Transform;
+use tdc_runtime::{Transform, fp16_value};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 const FLAGS: &[&str] = &[
@@ -639,6 +639,31 @@ fn variants_are_chosen_at_load(built: &Built) {
         text,
         "pair: load_memory: there is no variant `h2000`; there are h200, rtx2080ti\n"
     );
+}
+
+/// The dense NCHW values of an output, from the file that a program wrote.
+pub fn stored_output(output: &PlannedTensor, path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len() as u64, output.bytes(), "{}", output.name);
+    let stored: Vec<f32> = match output.format.dtype {
+        DType::Fp16 => bytes
+            .chunks_exact(2)
+            .map(|bytes| fp16_value(u16::from_le_bytes(bytes.try_into().unwrap())))
+            .collect(),
+        _ => bytes
+            .chunks_exact(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect(),
+    };
+    let shape = output.shape;
+    let [images, channels, pixels] = [shape.batch, shape.c, shape.h * shape.w].map(|n| n as usize);
+    let layout = output.format.layout;
+    (0..images * channels * pixels)
+        .map(|i| {
+            let place = [i / (channels * pixels), i / pixels % channels, i % pixels];
+            stored[layout.index(shape, place)]
+        })
+        .collect()
 }
 
 /// The bytes of an input: fp32 in NCHW, or uint8 in either layout.

@@ -1,11 +1,11 @@
-//! A network with several outputs: its program writes each of them, and they are what the reference computes.
+//! A network with several outputs in several formats: its program writes each of them, and they are what the reference computes.
 
 use crate::networks::plan;
-use crate::run::{Built, floats, outcome, succeed};
+use crate::run::{Built, floats, outcome, stored_output, succeed};
 use tdc_generator::emit::{Files, network_files};
 use tdc_generator::ir::{
-    Activation, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, SliceOptions,
-    TensorShape,
+    Activation, ConvOptions, DType, Format, Layout, LinearOptions, Network, NetworkBuilder,
+    OpOptions, OutputOptions, SliceOptions, TensorShape,
 };
 use tdc_generator::plan::recipes;
 use tdc_generator::verify::reference::evaluate_network;
@@ -20,22 +20,27 @@ pub const NAME: &str = "pyramid";
 fn pyramid() -> Network {
     let mut net = NetworkBuilder::new(NAME, TensorShape::new(2, 3, 9, 7));
     let conv = |n| OpOptions::Conv(ConvOptions::new(n));
+    let output = |name: &str, dtype, layout| OutputOptions {
+        name: Some(name.to_owned()),
+        format: Format { dtype, layout },
+    };
     net.op("stem", None, conv(7));
-    net.name_output("low");
+    net.add_output(output("low", DType::Fp16, Layout::Nhwc));
     net.op("relu", None, OpOptions::Activation(Activation::Relu));
     net.op(
         "slice",
         None,
         OpOptions::Slice(SliceOptions { start: 2, n: 3 }),
     );
-    net.name_output("part");
+    net.add_output(output("part", DType::Fp16, Layout::Nchw));
     net.op("top", Some(&["relu".to_owned()]), conv(5));
     net.name_output("top");
     let both = ["relu", "top"].map(str::to_owned);
     net.op("both", Some(&both), OpOptions::Concat);
-    net.name_output("both");
+    net.add_output(output("both", DType::Fp32, Layout::Nhwc));
     net.op("mean", None, OpOptions::GlobalAvgPool);
-    net.op("scores", None, OpOptions::Linear(LinearOptions::new(4)));
+    net.op("scores", None, OpOptions::Linear(LinearOptions::new(5)));
+    net.add_output(output("logits", DType::Fp16, Layout::Nchw));
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
@@ -82,17 +87,14 @@ pub fn all_outputs_are_written(built: &Built) {
         .iter()
         .map(|output| &output.name[..])
         .collect();
-    assert_eq!(names, ["low", "part", "top", "both", "scores"]);
-    for output in &network.outputs {
+    assert_eq!(names, ["low", "part", "top", "both", "logits"]);
+    for (output, planned) in network.outputs.iter().zip(&plan.outputs) {
         assert!(text.lines().any(|line| line == output.name), "{text}");
-        let shape = network.op(output.op).y;
-        let found = floats(&path(&output.name));
-        let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
-        assert!(deviation.relative < 1e-6, "{}: {deviation}", output.name);
-        // A layer that writes a whole output is found by its name. No layer writes all of a concatenation.
-        if output.name == "both" {
-            continue;
-        }
+        let found = stored_output(planned, &path(&output.name));
+        let deviation = Deviation::between(planned.shape, &found, &expected[output.op.0]);
+        let bound = output.format.dtype.rounding_error() + 1e-6;
+        assert!(deviation.relative < bound, "{}: {deviation}", output.name);
+        // A layer that writes a whole output is found by its name.
         let dumped = path("dump");
         let mut program = run(&["--dump", &output.name]);
         succeed(program.arg("--dump-file").arg(&dumped));

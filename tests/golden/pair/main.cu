@@ -32,7 +32,7 @@ constexpr const char* help =
     "  --random SEED     random weights (default: seed 1)\n"
     "  --gpu NAME        the variant to use: h200, rtx2080ti (default: the best for this device)\n"
     "  --input FILE      raw fp32 NCHW, 9408 bytes (default: random values in [-1, 1))\n"
-    "  --output FILE     writes the output of the last run, raw fp32\n"
+    "  --output FILE     writes the output of the last run, raw fp32 NCHW\n"
     "  --runs N          times N runs (default 1000, 0 for none)\n"
     "  --no-graph        times plain launches instead of a CUDA graph\n"
     "  --graph           times a CUDA graph (default)\n"
@@ -146,11 +146,8 @@ bool succeeded(const Status& status) {
     return status.ok();
 }
 
-// An input in host memory.
+// An input or output in host memory, as it is on the device.
 using Bytes = std::vector<unsigned char>;
-
-// The outputs in host memory.
-using Tensors = std::vector<std::vector<float>>;
 
 bool read_file(const char* path, Bytes* bytes) {
     std::FILE* file = std::fopen(path, "rb");
@@ -165,10 +162,9 @@ bool read_file(const char* path, Bytes* bytes) {
     return whole;
 }
 
-bool write_floats(const char* path, const std::vector<float>& values) {
+bool write_file(const char* path, const void* data, std::size_t size) {
     std::FILE* file = std::fopen(path, "wb");
-    bool written = file != nullptr && std::fwrite(values.data(), sizeof(float), values.size(), file)
-        == values.size();
+    bool written = file != nullptr && std::fwrite(data, 1, size, file) == size;
     if (file != nullptr) written = std::fclose(file) == 0 && written;
     if (!written) std::fprintf(stderr, "cannot write %s\n", path);
     return written;
@@ -214,10 +210,9 @@ public:
         return wait();
     }
 
-    bool get_outputs(Tensors* outputs) {
+    bool get_outputs(std::vector<Bytes>* outputs) {
         for (int i = 0; i < Network::output_count; ++i) {
-            if (!succeeded(cudaMemcpyAsync((*outputs)[i].data(), outputs_[i],
-                                           (*outputs)[i].size() * sizeof(float),
+            if (!succeeded(cudaMemcpyAsync((*outputs)[i].data(), outputs_[i], (*outputs)[i].size(),
                                            cudaMemcpyDeviceToHost, stream_),
                            "cudaMemcpyAsync")) {
                 return false;
@@ -320,6 +315,13 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
+// The values of an output, in NCHW.
+std::vector<float> values_of(const TensorInfo& info, const Bytes& bytes) {
+    std::vector<float> values(bytes.size() / (info.bytes / info.size));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+}
+
 // Prints the largest elements of each image of a tensor.
 void print_top(const TensorInfo& info, const std::vector<float>& tensor, int top) {
     const std::size_t image_size = info.size / static_cast<std::size_t>(info.batch);
@@ -370,7 +372,7 @@ bool dump(Session* session, int layer, const char* path) {
                 session->network().layer_output_name(layer), values.size(),
                 static_cast<double>(*range.first), static_cast<double>(*range.second),
                 sum / static_cast<double>(values.size()));
-    return path == nullptr || write_floats(path, values);
+    return path == nullptr || write_file(path, values.data(), values.size() * sizeof(float));
 }
 
 // Prints what each layer adds to the time of the network, and its time alone.
@@ -416,18 +418,17 @@ bool read_inputs(const Options& options, std::vector<Bytes>* inputs) {
     return true;
 }
 
-bool write_outputs(const Options& options, const Tensors& outputs) {
+bool write_outputs(const Options& options, const std::vector<Bytes>& outputs) {
     for (std::size_t i = 0; i < options.outputs.size(); ++i) {
-        if (!write_floats(options.outputs[i], outputs[i])) return false;
+        if (!write_file(options.outputs[i], outputs[i].data(), outputs[i].size())) return false;
     }
     return true;
 }
 
 ExitCode run(const Options& options) {
-    std::vector<Bytes> inputs;
-    Tensors outputs;
+    std::vector<Bytes> inputs, outputs;
     if (!read_inputs(options, &inputs)) return exit_failure;
-    for (const TensorInfo& info : Network::outputs) outputs.emplace_back(info.size);
+    for (const TensorInfo& info : Network::outputs) outputs.emplace_back(info.bytes / info.size * info.size);
     Session session;
     if (!session.open(options)) return exit_failure;
     const Network& network = session.network();
@@ -443,7 +444,7 @@ ExitCode run(const Options& options) {
     }
     if (!session.set_inputs(inputs) || !session.run() || !session.get_outputs(&outputs)) return exit_failure;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-        print_top(Network::outputs[i], outputs[i], options.top);
+        print_top(Network::outputs[i], values_of(Network::outputs[i], outputs[i]), options.top);
     }
     if (options.runs > 0) {
         double us = 0.0;

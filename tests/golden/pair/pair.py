@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import torch
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-# Names and shapes of the tensors. Outputs are fp32 in NCHW.
+# Names, shapes and types of the tensors. They are in NCHW, unless a comment says otherwise.
 INPUTS: dict[str, tuple[int, ...]] = {
     "input": (1, 3, 28, 28),
 }
@@ -37,6 +37,9 @@ INPUT_TYPES: dict[str, torch.dtype] = {
 }
 OUTPUTS: dict[str, tuple[int, ...]] = {
     "head": (1, 10, 1, 1),
+}
+OUTPUT_TYPES: dict[str, torch.dtype] = {
+    "head": torch.float32,
 }
 BATCH = 1
 ARCHITECTURES = [
@@ -130,7 +133,7 @@ class _Instance:
             if self.stream is not None and self.stream != stream:
                 stream.wait_stream(self.stream)
             self.stream = stream
-        outputs = [torch.empty(shape, dtype=torch.float32, device=self.device) for shape in OUTPUTS.values()]
+        outputs = _empty_outputs(inputs, BATCH)
         with torch.cuda.device(self.device):
             self.check(
                 self.library.pair_run(
@@ -165,7 +168,9 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def _empty_outputs(inputs: Sequence[torch.Tensor], images: int) -> list[torch.Tensor]:
     """Outputs for a number of images, on the device of the inputs."""
-    return [inputs[0].new_empty((images, *shape[1:]), dtype=torch.float32) for shape in OUTPUTS.values()]
+    return [
+        inputs[0].new_empty((images, *shape[1:]), dtype=OUTPUT_TYPES[name]) for name, shape in OUTPUTS.items()
+    ]
 
 
 class Network(torch.nn.Module):

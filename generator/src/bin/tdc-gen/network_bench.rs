@@ -10,7 +10,7 @@ use std::time::Duration;
 use tdc_generator::config::Config;
 use tdc_generator::emit::{network_files, write_all_atomic};
 use tdc_generator::gpu::gpu_for_device;
-use tdc_generator::ir::{Batches, Network, Op, OpKind, TensorShape};
+use tdc_generator::ir::{Batches, Format, Network, Op, OpKind, TensorShape};
 use tdc_generator::measure::network_bench::{
     Environment, Journal, LocalRunner, Machine, NetworkOfBatch, Report, Subject, TorchVersions,
     default_torch_subjects, measure, page, torch_subjects,
@@ -105,12 +105,15 @@ fn networks(args: &BenchArgs, path: &Path) -> Result<Vec<NetworkOfBatch>, Failur
         return Err(no_network(path));
     };
     let is_plain = |op: &Op| matches!(&op.kind, OpKind::Input(encoding) if encoding.is_plain());
-    if let Some(input) = network.inputs().iter().find(|op| !is_plain(op)) {
+    let input = network.inputs().iter().find(|op| !is_plain(op));
+    let mut outputs = network.outputs.iter();
+    let output = outputs.find(|output| output.format != Format::default());
+    let input = input.map(|input| ("input", &input.name));
+    if let Some((kind, name)) = input.or(output.map(|output| ("output", &output.name))) {
         return Err(Failure::Input(format!(
-            "{}: the input `{}` is not fp32 NCHW as it is, which both sides of the comparison read; time the network without \
+            "{}: the {kind} `{name}` is not fp32 NCHW as it is, which both sides of the comparison use; time the network without \
              `dtype`, `layout`, `mean` and `std`, or the generated program alone",
             path.display(),
-            input.name
         )));
     }
     let batches = network.batches.as_slice().iter();

@@ -2,7 +2,7 @@
 
 use super::Mapping::{
     BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Input, Layer, LayerOptions, LayerSet,
-    ModelOptions, Network, Op, Output, Pad, Prologue,
+    ModelOptions, ModelOutput, Network, Op, Output, Pad, Prologue,
 };
 use super::{CallOp, Mapping, NetworkOp, Row, enum_with_rows};
 
@@ -252,6 +252,13 @@ pub static ROWS: &[Row] = &[
         "the convolutions",
     ),
     Row::new(
+        Key::Output,
+        of!(ModelOptions),
+        "`{dtype: fp16, layout: nhwc}`; of several outputs `{logits: {dtype: fp16}}`",
+        "fp32 NCHW",
+        "how [an output is stored](configs.md#outputs)",
+    ),
+    Row::new(
         Key::Layers,
         of!(ModelOptions),
         "mapping of names to options",
@@ -283,9 +290,9 @@ pub static ROWS: &[Row] = &[
     Row::new(
         Key::Output,
         of!(Op(_)),
-        "`{name: logits}`",
-        "none; of the last op, the op's name",
-        "makes the op's output an output of the network, with this name in the driver's interface; that of the last op is always one",
+        "a mapping such as `{name: logits}` or `{name: logits, dtype: fp16, layout: nhwc}`",
+        "none",
+        "makes the op's output an output of the network, with this name in the driver's interface, [stored like this](configs.md#outputs); that of the last op is always one",
     ),
     // A layer of a layer set.
     Row::new(
@@ -802,8 +809,15 @@ pub static ROWS: &[Row] = &[
         "element type; a uint8 element `v` stands for `v / 255`",
     ),
     Row::new(
+        Key::Dtype,
+        of!(Output | ModelOutput),
+        "`fp32` or `fp16`",
+        "`fp32`",
+        "element type; fp16 values beyond 65504 become 65504",
+    ),
+    Row::new(
         Key::Layout,
-        of!(Input),
+        of!(Input | Output | ModelOutput),
         "`nchw` or `nhwc`",
         "`nchw`",
         "order of the elements in memory",
@@ -826,7 +840,7 @@ pub static ROWS: &[Row] = &[
         Key::Name,
         of!(Output),
         "a name",
-        "required",
+        "that of the op",
         "the name in the driver's interface",
     ),
     Row::new(

@@ -27,8 +27,10 @@ pub enum Mapping {
     LayerOptions(NetworkOp),
     /// The value of `input`, if it is not only a shape.
     Input,
-    /// The value of `output`.
+    /// The value of an op's `output`.
     Output,
+    /// The value of `output` of a model file with one output, and of each of several.
+    ModelOutput,
     /// The value of `pad`.
     Pad,
     /// The value of `bn`.
@@ -53,7 +55,7 @@ impl Mapping {
             Self::LayerOptions(NetworkOp::Linear) => "the options of a linear layer",
             Self::LayerOptions(_) => "the options of a convolution",
             Self::Input => "input",
-            Self::Output => "output",
+            Self::Output | Self::ModelOutput => "output",
             Self::Pad => "pad",
             Self::BatchNorm => "bn",
             Self::Prologue => "`prologue`",

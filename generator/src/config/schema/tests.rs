@@ -86,6 +86,7 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
             "{{name: net, input: {}, ops: [{{op: conv, name: a, n: 8}}]}}",
             with_wrong(&[("shape", "1x8x9x9")], key)
         ),
+        Mapping::ModelOutput => format!("{{output: {}}}", with_wrong(&[], key)),
         Mapping::Output => of_conv("output", with_wrong(&[("name", "b")], key)),
         Mapping::Pad => of_conv("pad", with_wrong(&[], key)),
         Mapping::BatchNorm => of_conv("bn", with_wrong(&[("name", "b")], key)),
@@ -99,7 +100,7 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
 fn errors(mapping: Mapping, text: &str) -> Option<ConfigErrors> {
     match mapping {
         Mapping::Call(_) | Mapping::CallConfigLayer => text::parse(text, "call").err(),
-        Mapping::ModelOptions | Mapping::LayerOptions(_) => {
+        Mapping::ModelOptions | Mapping::ModelOutput | Mapping::LayerOptions(_) => {
             let model = "{name: net, input: 1x8x1x1, ops: [{op: conv, name: a, n: 8, kernel: 1}, {op: linear, name: l, n: 8}]}";
             let model = yaml::parse(model, "model", &Overrides::default());
             let Ok(Config::Network(model)) = model else {
@@ -127,6 +128,7 @@ fn mappings() -> Vec<Mapping> {
         Mapping::LayerOptions(NetworkOp::Linear),
         Mapping::Input,
         Mapping::Output,
+        Mapping::ModelOutput,
         Mapping::Pad,
         Mapping::BatchNorm,
         Mapping::Prologue,

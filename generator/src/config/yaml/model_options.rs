@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::inputs::{self, WrittenInput};
 use super::node::{self, Node, Value};
 use super::ops;
+use super::outputs::{self, WrittenOutput};
 use super::places::Places;
 use super::report::Report;
 use super::write::op_row;
@@ -38,6 +39,8 @@ pub struct ModelOptions {
     whole: Overrides,
     /// What it says of the inputs.
     inputs: Vec<WrittenInput>,
+    /// What it says of the outputs.
+    outputs: Vec<WrittenOutput>,
 }
 
 impl ModelOptions {
@@ -72,13 +75,14 @@ impl ModelOptions {
         let mut report = Report::new(text);
         let root = node::read(text, &mut report);
         let options = root.and_then(|root| {
-            let (whole, inputs) = whole(&root, &mut report)?;
+            let (whole, inputs, outputs) = whole(&root, &mut report)?;
             Some(Self {
                 file: file.to_owned(),
                 text: text.to_owned(),
                 root,
                 whole,
                 inputs,
+                outputs,
             })
         });
         report.finish(file, options)
@@ -102,6 +106,7 @@ impl ModelOptions {
     ) -> Result<(Network, Places), ConfigErrors> {
         let mut report = Report::new(&self.text);
         self.encode_inputs(&mut network, &mut report);
+        self.format_outputs(&mut network, &mut report);
         let mut has_ranks = false;
         for (key, node) in self.layers() {
             if let Some((index, name)) = layer(key, &network, &mut report) {
@@ -146,6 +151,28 @@ impl ModelOptions {
         }
     }
 
+    /// Sets how the outputs are stored.
+    fn format_outputs(&self, network: &mut Network, report: &mut Report<'_>) {
+        for written in &self.outputs {
+            let found = match (&written.name, &mut network.outputs[..]) {
+                (None, [only]) => Some(only),
+                (None, _) => None,
+                (Some(name), outputs) => outputs.iter_mut().find(|output| output.name == *name),
+            };
+            if let Some(output) = found {
+                output.format = written.format;
+                continue;
+            }
+            let outputs = network.outputs.iter();
+            let names: Vec<_> = outputs.map(|output| format!("`{}`", output.name)).collect();
+            let names = names.join(", ");
+            let message = format!(
+                "there is no such output; the model has {names}, write a mapping of their names"
+            );
+            report.error(written.at, message);
+        }
+    }
+
     /// The entries under `layers`.
     fn layers(&self) -> &[(Node, Node)] {
         let Value::Map(entries) = &self.root.value else {
@@ -161,8 +188,11 @@ impl ModelOptions {
     }
 }
 
-/// The keys of the network as a whole.
-fn whole(root: &Node, report: &mut Report<'_>) -> Option<(Overrides, Vec<WrittenInput>)> {
+/// The keys of the network as a whole, of its inputs and of its outputs.
+fn whole(
+    root: &Node,
+    report: &mut Report<'_>,
+) -> Option<(Overrides, Vec<WrittenInput>, Vec<WrittenOutput>)> {
     let fields = Fields::of(root, Mapping::ModelOptions.title(), report)?;
     let others = [Mapping::Network, Mapping::LayerOptions(NetworkOp::Conv)];
     fields.check_keys(root, Mapping::ModelOptions, &others, report);
@@ -171,6 +201,10 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<(Overrides, Vec<Written
         .and_then(|_| targets(&fields, &Overrides::default(), report));
     let written = match fields.get(Key::Input) {
         Some(node) => inputs::written(node, report),
+        None => Vec::new(),
+    };
+    let outputs = match fields.get(Key::Output) {
+        Some(node) => outputs::of_model(node, report),
         None => Vec::new(),
     };
     let only = written.iter().find(|input| input.name.is_none());
@@ -197,7 +231,7 @@ fn whole(root: &Node, report: &mut Report<'_>) -> Option<(Overrides, Vec<Written
         gpus,
         ..Overrides::default()
     };
-    Some((overrides, written))
+    Some((overrides, written, outputs))
 }
 
 /// The index and name of the op that a key of `layers` names.

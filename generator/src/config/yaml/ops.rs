@@ -3,14 +3,15 @@
 use super::activation::{activation, is_activation};
 use super::fields::{Fields, integer, integers, list, string};
 use super::node::{Node, Value};
+use super::outputs;
 use super::report::Report;
 use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
     Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions,
     ConvTransposeOptions, Coordinates, Interpolation, Layout, LinearOptions, Lrn, OpOptions,
-    PadMode, PadOptions, PaddingOption, PoolOptions, Precision, Reduce, ResizeOptions, ResizedSize,
-    Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
+    OutputOptions, PadMode, PadOptions, PaddingOption, PoolOptions, Precision, Reduce,
+    ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -28,8 +29,8 @@ pub(super) struct RawOp<'n> {
 /// What a builder needs in addition to the name.
 pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
-    /// The name of its output in the driver's interface.
-    pub(super) output: Option<String>,
+    /// Its output, if the op says that it is one of the network.
+    pub(super) output: Option<OutputOptions>,
     pub(super) options: OpOptions,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn read<'n>(
     );
     let name = fields.string(Key::Name, report);
     let inputs = inputs(&fields, report);
-    let output = output(&fields, report);
+    let output = outputs::of_op(&fields, report);
     let options = kind.and_then(|op| options(op, &fields, overrides, report));
     let request = options
         .filter(|_| report.count() == before)
@@ -220,15 +221,6 @@ fn inputs(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
         .iter()
         .filter_map(|item| string(Key::Inputs, item, report));
     Some(names.map(str::to_owned).collect())
-}
-
-/// The name in `output: {name: ...}`.
-fn output(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<String> {
-    let node = fields.get(Key::Output)?;
-    let output = Fields::of(node, "`output`", report)?;
-    output.check_keys(node, Mapping::Output, &[], report);
-    output.require(Key::Name, "it is the output's name in the driver", report);
-    output.string(Key::Name, report).map(str::to_owned)
 }
 
 fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {

@@ -4,9 +4,9 @@ use crate::config::schema::{Key, NetworkOp, NetworkOpRow};
 use crate::gpu::Targets;
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, ConvTransposeOptions,
-    Coordinates, DType, InputEncoding, Interpolation, Layout, Lrn, Network, Op, OpId, OpKind,
-    PadMode, PadProblem, PaddingOption, PoolKind, PoolProblem, Precision, Reduce, ResizeProblem,
-    Rounding, TilePolicy, Tolerance,
+    Coordinates, DType, Format, InputEncoding, Interpolation, Layout, Lrn, Network, NetworkOutput,
+    Op, OpId, OpKind, PadMode, PadProblem, PaddingOption, PoolKind, PoolProblem, Precision, Reduce,
+    ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -215,13 +215,33 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         | OpKind::Flatten => {}
     }
     let mut outputs = network.outputs.iter();
-    if let Some(output) = outputs.find(|output| output.op == id)
-        && (id != network.last_op() || output.name != op.name)
-    {
-        let name = scalar(&output.name);
-        all.always(Key::Output, format!("{{{}: {name}}}", Key::Name));
+    if let Some(output) = outputs.find(|output| output.op == id) {
+        let entries = output_entries(output, op, id == network.last_op());
+        all.unless(
+            entries.is_empty(),
+            Key::Output,
+            format!("{{{}}}", entries.join(", ")),
+        );
     }
     all.0
+}
+
+/// The entries of `output` of an op. Without any, the op's output is one only if the op is the last.
+fn output_entries(output: &NetworkOutput, op: &Op, is_last: bool) -> Vec<String> {
+    let plain = Format::default();
+    let mut entries = Vec::new();
+    if !is_last || output.name != op.name {
+        entries.push(format!("{}: {}", Key::Name, scalar(&output.name)));
+    }
+    if output.format.dtype != plain.dtype {
+        let dtype = name_of(&NetworkOutput::DTYPES, output.format.dtype);
+        entries.push(format!("{}: {dtype}", Key::Dtype));
+    }
+    if output.format.layout != plain.layout {
+        let layout = name_of(&NetworkOutput::LAYOUTS, output.format.layout);
+        entries.push(format!("{}: {layout}", Key::Layout));
+    }
+    entries
 }
 
 /// The row of an op.

@@ -1,7 +1,7 @@
 //! Conversion between formats.
 
 use super::ProblemKind;
-use crate::ir::{Format, Problem, Tensor, TensorShape, label};
+use crate::ir::{DType, Format, Layout, Problem, Tensor, TensorShape, label};
 use serde::Serialize;
 
 /// Copy of a tensor to another format.
@@ -11,8 +11,27 @@ pub struct ConvertProblem {
     pub x: TensorShape,
     /// Format of the input.
     pub from: Format,
-    /// Format of the output. One of both is fp32 NCHW.
+    /// Format of the output.
     pub to: Format,
+}
+
+impl ConvertProblem {
+    /// Whether one unit converts from one format to the other: between fp32 NCHW and the formats of values inside of a network, and to those
+    /// of [outputs](crate::ir::NetworkOutput::format).
+    pub fn is_possible(&self) -> bool {
+        const PLAIN: Format = Format::fp32(Layout::Nchw);
+        const HWCN: Format = Format::fp32(Layout::Hwcn);
+        const FP32_NHWC: Format = Format::fp32(Layout::Nhwc);
+        match (self.from, self.to) {
+            (PLAIN, HWCN) | (HWCN, PLAIN) => true,
+            (PLAIN, FP32_NHWC | Format::FP16_NCHW | Format::FP16_NHWC) => true,
+            (PLAIN, Format::SPLIT_NHWC)
+            | (Format::FP16_NHWC | Format::SPLIT_NHWC, PLAIN | FP32_NHWC) => {
+                Format::SPLIT_NHWC.fits_channels(self.x.c)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl ProblemKind for ConvertProblem {
@@ -29,13 +48,22 @@ impl ProblemKind for ConvertProblem {
     }
 
     fn label(&self) -> String {
-        // The other format of a conversion from HWCN is not named: it came first.
-        let formats = label::formats(self.from, self.to);
-        let formats = match &formats[..] {
-            "_hwcn" => "_nchw",
-            "" => "_hwcn",
-            formats => formats,
+        let from = match (self.from.dtype, self.from.layout) {
+            (DType::Fp16, _) => "_fromnhwc16",
+            (DType::Split, _) => "_fromnhwcsplit",
+            _ => "",
         };
+        // One of two formats is not named: fp32 NCHW, or HWCN as the input.
+        let to = match (self.to.dtype, self.to.layout) {
+            (DType::Fp16, Layout::Nchw) => "_tonchw16",
+            (DType::Fp16, _) => "_tonhwc16",
+            (DType::Split, _) => "_tonhwcsplit",
+            (_, Layout::Nhwc) => "_tonhwc",
+            (_, Layout::Hwcn) => "_hwcn",
+            (_, Layout::Nchw) if self.from.layout == Layout::Hwcn => "_nchw",
+            (_, Layout::Nchw) => "",
+        };
+        let formats = from.to_owned() + to;
         format!("convert{}{formats}", label::sizes(self.x))
     }
 

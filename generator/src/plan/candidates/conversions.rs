@@ -20,34 +20,56 @@ pub struct FormatConversion {
 impl FormatConversion {
     /// The problem of its unit.
     pub fn problem(&self) -> Problem {
-        Problem::Convert(ConvertProblem {
+        Problem::Convert(self.conversion())
+    }
+
+    fn conversion(&self) -> ConvertProblem {
+        ConvertProblem {
             x: self.shape,
             from: self.from,
             to: self.to,
-        })
+        }
     }
 
-    /// Its task, from `x` to `y`, named by the value and the format.
+    /// Its task, from `x` to `y`, named by the value and the layout, or as that of an output in a format of its own.
     pub(in crate::plan) fn task(&self, graph: &TaskGraph, x: ValueId, y: ValueId) -> Task {
-        Task {
-            name: format!(
-                "{}.{}",
-                graph.values[self.value.0].name,
-                self.to.layout.name().to_lowercase()
-            ),
-            problem: self.problem(),
-            x,
-            residual: None,
-            y,
-            parameters: Parameters::default(),
-            scheme: None,
-            tile: None,
+        let name = &graph.values[self.value.0].name;
+        let mut outputs = graph.outputs.iter().zip(&graph.output_formats);
+        let is_output = outputs.any(|(&output, &format)| (output, format) == (self.value, self.to));
+        if is_output && self.to != Format::default() {
+            return output_task(name, self.conversion(), x, y);
         }
+        let layout = self.to.layout.name().to_lowercase();
+        conversion_task(format!("{name}.{layout}"), self.conversion(), x, y)
+    }
+}
+
+/// The task that brings a value of this name to the format of the network's output.
+pub(in crate::plan) fn output_task(
+    name: &str,
+    problem: ConvertProblem,
+    x: ValueId,
+    y: ValueId,
+) -> Task {
+    conversion_task(format!("{name}.output"), problem, x, y)
+}
+
+fn conversion_task(name: String, problem: ConvertProblem, x: ValueId, y: ValueId) -> Task {
+    Task {
+        name,
+        problem: Problem::Convert(problem),
+        x,
+        residual: None,
+        y,
+        parameters: Parameters::default(),
+        scheme: None,
+        tile: None,
     }
 }
 
 impl TaskGraph {
-    /// The conversions from each format in which a value is written to each other format in which it is read or required.
+    /// The conversions from each format in which a value is written to each other format in which it is read or required, as far as one unit
+    /// can do it. An output of another format than its value's is converted to that one too, from which all others can be reached.
     pub fn format_conversions(&self, candidates: &[Candidate]) -> Vec<FormatConversion> {
         let mut written: Vec<Vec<Format>> = vec![Vec::new(); self.values.len()];
         let mut needed = written.clone();
@@ -62,6 +84,9 @@ impl TaskGraph {
         for (value, format) in self.required(candidates) {
             add(&mut needed[value.0], format);
         }
+        for output in &self.outputs {
+            add(&mut needed[output.0], self.values[output.0].format);
+        }
         for candidate in candidates {
             for (value, format) in candidate.writes() {
                 add(&mut written[value.0], format);
@@ -72,14 +97,20 @@ impl TaskGraph {
         }
         let mut conversions = Vec::new();
         for (index, value) in self.values.iter().enumerate() {
-            for &from in &written[index] {
-                let others = needed[index].iter().filter(|&&to| to != from);
-                conversions.extend(others.map(|&to| FormatConversion {
+            // What a conversion writes can be converted again.
+            let own = needed[index]
+                .iter()
+                .filter(|&&format| format == value.format);
+            let mut sources = written[index].clone();
+            own.for_each(|&format| add(&mut sources, format));
+            for from in sources {
+                let all = needed[index].iter().map(|&to| FormatConversion {
                     value: ValueId(index),
                     from,
                     to,
                     shape: value.shape,
-                }));
+                });
+                conversions.extend(all.filter(|conversion| conversion.conversion().is_possible()));
             }
         }
         conversions
@@ -98,13 +129,10 @@ impl TaskGraph {
             .collect()
     }
 
-    /// The values that are needed in their own format regardless of the chosen candidates: those that share memory with others, the
-    /// network's outputs, and the inputs of tasks that all candidates read in that format.
+    /// The values that are needed regardless of the chosen candidates. The network's outputs are needed in the formats of its interface; in
+    /// their own format are those that share memory with others, and the inputs of tasks that all candidates read in that format.
     pub(in crate::plan) fn required(&self, candidates: &[Candidate]) -> Vec<(ValueId, Format)> {
         let mut is_required = vec![false; self.values.len()];
-        for output in &self.outputs {
-            is_required[output.0] = true;
-        }
         for (index, value) in self.values.iter().enumerate() {
             if let Some((parent, _)) = value.parent {
                 is_required[index] = true;
@@ -122,10 +150,17 @@ impl TaskGraph {
                 }
             }
         }
+        let outputs = self.outputs.iter().copied();
+        let outputs = outputs.zip(self.output_formats.iter().copied());
         let values = self.values.iter().enumerate();
         let required = values.filter(|(index, _)| is_required[*index]);
+        let required = required.map(|(index, value)| (ValueId(index), value.format));
+        let mut required: Vec<_> = required.collect();
+        for output in outputs {
+            if !required.contains(&output) {
+                required.push(output);
+            }
+        }
         required
-            .map(|(index, value)| (ValueId(index), value.format))
-            .collect()
     }
 }

@@ -527,13 +527,31 @@ impl Words<'_> {
 
     fn convert(&mut self) -> Option<Problem> {
         let x = self.sizes()?;
-        let layouts = [Layout::Nchw, Layout::Hwcn].map(Format::fp32);
-        let [from, to] = match (self.word("hwcn"), self.word("nchw")) {
-            (true, _) => layouts,
-            (_, true) => [layouts[1], layouts[0]],
-            _ => self.formats(x.c, x.c)?,
+        let [nchw, nhwc, hwcn] = Layout::ALL.map(Format::fp32);
+        let words = [
+            ("fromnhwc16", Format::FP16_NHWC),
+            ("fromnhwcsplit", Format::SPLIT_NHWC),
+        ];
+        let from = words.into_iter().find(|(word, _)| self.word(word));
+        let words = [
+            ("hwcn", hwcn),
+            ("tonhwc", nhwc),
+            ("tonchw16", Format::FP16_NCHW),
+            ("tonhwc16", Format::FP16_NHWC),
+            ("tonhwcsplit", Format::SPLIT_NHWC),
+        ];
+        let to = words.into_iter().find(|(word, _)| self.word(word));
+        let from_hwcn = from.is_none() && to.is_none() && self.word("nchw");
+        let problem = ConvertProblem {
+            x,
+            from: match from {
+                Some((_, format)) => format,
+                None if from_hwcn => hwcn,
+                None => nchw,
+            },
+            to: to.map_or(nchw, |(_, format)| format),
         };
-        (from != to).then_some(Problem::Convert(ConvertProblem { x, from, to }))
+        problem.is_possible().then_some(Problem::Convert(problem))
     }
 }
 
@@ -596,6 +614,11 @@ mod tests {
             "maxpool_c8_h4_w5_k2x2_s2_o2x2_tonhwc16",
             "globalavgpool_b3_c16_h4_w5_fromnhwc16",
             "convert_b2_c8_h4_w5_tonhwcsplit",
+            "convert_b2_c3_h4_w5_tonhwc",
+            "convert_b2_c3_h4_w5_tonhwc16",
+            "convert_c3_h4_w5_tonchw16",
+            "convert_c16_h4_w5_fromnhwcsplit_tonhwc",
+            "convert_b2_c16_h4_w5_fromnhwc16_tonhwc",
             "conv_b8_c16_n8_h5_w5_k3x3_relu_nhwcsplit",
             "conv_b8_c16_n9_h5_w5_k3x3_bias_tf32_fromnhwcsplit",
             "maxpool_c8_h4_w5_k2x2_s2_o2x2_nhwcsplit",
@@ -658,6 +681,11 @@ mod tests {
             "squeezeexcite_c96_h7_w7_n24_gate_after",
             "normalize_c3_h5_w7",
             "normalize_c3_h5_w7_fromnhwc16",
+            "convert_c3_h5_w7",
+            "convert_c3_h5_w7_tonhwcsplit",
+            "convert_c3_h5_w7_fromnhwc16_tonhwc",
+            "convert_c8_h5_w7_fromnhwc16_tonhwc16",
+            "convert_c8_h5_w7_fromnhwcsplit_tonhwc16",
             "conv_c3_n16_h9_w9_k3x3_fromuint8nhwc_fromuint8nhwc",
             "projected_c64_h5_w7_n256",
             "projected_c64_h5_w7_n256_shortcut_c48_h5_w7_residual",

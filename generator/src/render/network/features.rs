@@ -1,23 +1,43 @@
 //! What only some networks need: columns of tables, and code of the driver.
 
 use super::plan_tables::awaited;
-use crate::ir::{Format, Layout};
+use crate::ir::{DType, Format, Layout};
 use crate::plan::NetworkPlan;
 use serde::Serialize;
+use std::collections::HashSet;
+
+/// The formats of layers' outputs, in the order of the driver's enumeration.
+const STORED_FORMATS: [Format; 6] = [
+    Format::fp32(Layout::Nchw),
+    Format::fp32(Layout::Nhwc),
+    Format::fp32(Layout::Hwcn),
+    Format::FP16_NCHW,
+    Format::FP16_NHWC,
+    Format::SPLIT_NHWC,
+];
+
+/// The name of a format in the driver: `fp16_nhwc`.
+pub(super) fn storage(format: Format) -> String {
+    let layout = format.layout.name().to_lowercase();
+    format!("{}_{layout}", format.dtype.as_str())
+}
 
 /// What only some networks need: columns of tables, and code of the driver.
 #[derive(Serialize)]
 pub(super) struct Features {
     /// Whether any variant has parameters.
     pub(super) has_slots: bool,
-    /// Whether any layer's output is stored as HWCN.
-    pub(super) has_hwcn: bool,
-    /// Whether any activation tensor is fp16 NHWC.
-    pub(super) has_fp16: bool,
-    /// Whether any activation tensor is split NHWC.
-    pub(super) has_split: bool,
-    /// Words of the header of such a tensor.
-    split_header_words: u64,
+    /// Whether any layer's output is not fp32 NCHW.
+    pub(super) has_storages: bool,
+    /// How layers' outputs are stored, fp32 NCHW first.
+    storages: Vec<String>,
+    /// Whether any of them is HWCN, is NHWC, has fp16 numbers, is split NHWC.
+    has_hwcn: bool,
+    has_nhwc: bool,
+    has_fp16: bool,
+    has_split: bool,
+    /// Bytes of the header of a split tensor.
+    split_header_bytes: u64,
     /// Whether any variant has several branches.
     pub(super) has_branches: bool,
     /// Number of branches beside the caller's stream, and of events, of the variant that has the most.
@@ -27,10 +47,11 @@ pub(super) struct Features {
 
 impl Features {
     pub(super) fn new(plans: &[NetworkPlan]) -> Self {
-        let mut formats = plans
-            .iter()
-            .flat_map(|plan| &plan.layers)
-            .map(|layer| layer.y.format);
+        let layers = plans.iter().flat_map(|plan| &plan.layers);
+        let written: HashSet<Format> = layers.map(|layer| layer.y.format).collect();
+        let is_stored =
+            |format: &&Format| written.contains(*format) || **format == Format::default();
+        let formats = || STORED_FORMATS.iter().filter(is_stored);
         let side_branches = plans.iter().map(|plan| plan.branches() - 1).max();
         let side_branches = side_branches.unwrap_or(0);
         let events = plans.iter().map(|plan| awaited(plan).len()).max();
@@ -38,10 +59,13 @@ impl Features {
             has_slots: plans
                 .iter()
                 .any(|plan| plan.weights.iter().next().is_some()),
-            has_hwcn: formats.clone().any(|format| format.layout == Layout::Hwcn),
-            has_fp16: formats.clone().any(|format| format == Format::FP16_NHWC),
-            has_split: formats.any(|format| format == Format::SPLIT_NHWC),
-            split_header_words: Format::SPLIT_HEADER_BYTES / 4,
+            has_storages: formats().any(|&format| format != Format::default()),
+            storages: formats().map(|&format| storage(format)).collect(),
+            has_hwcn: formats().any(|format| format.layout == Layout::Hwcn),
+            has_nhwc: formats().any(|format| format.layout == Layout::Nhwc),
+            has_fp16: formats().any(|format| format.dtype != DType::Fp32),
+            has_split: formats().any(|format| format.dtype == DType::Split),
+            split_header_bytes: Format::SPLIT_HEADER_BYTES,
             has_branches: side_branches > 0,
             side_branches,
             events: events.unwrap_or(0),

@@ -1,9 +1,8 @@
 //! The tables of one plan: its layers, their launches, and what they wait for.
 
-use super::features::Features;
+use super::features::{Features, storage};
 use super::launch_call::launch_call;
-use crate::ir::{Format, Layout};
-use crate::plan::{LayerPlan, Location, Memory, NetworkPlan};
+use crate::plan::{LayerPlan, Memory, NetworkPlan};
 use crate::render::text::{literal, markdown_cell};
 use crate::render::wrap::wrap_list;
 use serde::Serialize;
@@ -123,14 +122,9 @@ fn layer_context(
         y.shape.batch.to_string(),
         y.shape.image_len().to_string(),
     ];
-    if features.has_hwcn {
-        row.push(channels_if(y, y.format.layout == Layout::Hwcn));
-    }
-    if features.has_fp16 {
-        row.push(channels_if(y, y.format == Format::FP16_NHWC));
-    }
-    if features.has_split {
-        row.push(channels_if(y, y.format == Format::SPLIT_NHWC));
+    if features.has_storages {
+        row.push(format!("Storage::{}", storage(y.format)));
+        row.push(y.shape.c.to_string());
     }
     if features.has_branches {
         row.push(layer.branch.to_string());
@@ -148,10 +142,4 @@ fn layer_context(
         row: wrap_list(&row, 4, 5),
         call: launch_call(plan, layer),
     }
-}
-
-/// The channels of a location, or 0.
-fn channels_if(location: &Location, condition: bool) -> String {
-    let channels = if condition { location.shape.c } else { 0 };
-    channels.to_string()
 }

@@ -2,7 +2,6 @@
 
 use crate::ir::{DType, Layout, TensorShape};
 use crate::plan::{NetworkPlan, PlannedTensor, TENSOR_ALIGNMENT};
-use crate::render::kernel::pointee;
 use crate::render::text::{literal, markdown_cell};
 use serde::Serialize;
 
@@ -15,10 +14,13 @@ pub(super) struct InterfaceContext {
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
     single: bool,
-    /// The C++ type of an element of the first input.
+    /// The C++ types of an element of the first input and of the first output.
     x_type: &'static str,
-    /// Whether an input is uint8.
+    y_type: &'static str,
+    /// Whether an input is uint8, and whether an output is fp16 or NHWC.
     has_uint8: bool,
+    has_fp16_output: bool,
+    has_nhwc_output: bool,
     /// Alignment of inputs and outputs, bytes.
     tensor_alignment: u64,
 }
@@ -34,6 +36,9 @@ impl InterfaceContext {
             output_text: largest.output_shapes(),
             single: inputs.len() == 1 && outputs.len() == 1,
             x_type: inputs.first().map_or("float", |input| input.element),
+            y_type: outputs.first().map_or("float", |output| output.element),
+            has_fp16_output: outputs.iter().any(|output| output.dtype == "fp16"),
+            has_nhwc_output: outputs.iter().any(|output| output.layout == "nhwc"),
             has_uint8: inputs.iter().any(|input| input.dtype == "uint8"),
             inputs,
             outputs,
@@ -94,10 +99,15 @@ impl TensorContext {
             markdown: markdown_cell(name),
             dtype,
             layout,
-            element: pointee(format.dtype),
+            element: match format.dtype {
+                DType::Uint8 => "unsigned char",
+                DType::Fp16 => "__half",
+                DType::Fp32 | DType::Split => "float",
+            },
             torch_type: match format.dtype {
                 DType::Uint8 => "uint8",
-                _ => "float32",
+                DType::Fp16 => "float16",
+                DType::Fp32 | DType::Split => "float32",
             },
             shape: shape.to_string(),
             bytes,

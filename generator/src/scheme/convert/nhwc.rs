@@ -1,7 +1,7 @@
-//! Conversion between fp32 NCHW and the NHWC formats of fp16 numbers.
+//! Conversion between fp32 NCHW and the NHWC formats of fp16 numbers, and from these to fp32 NHWC.
 
 use crate::cost::KernelWork;
-use crate::ir::{ConvertProblem, Format, Layout, Problem};
+use crate::ir::{ConvertProblem, DType, Format, Layout, Problem};
 use crate::scheme::{DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, context, split_maxima};
 use serde::Serialize;
 use tdc_runtime::Arg;
@@ -86,9 +86,14 @@ fn is_to_split(problem: &ConvertProblem) -> bool {
     problem.to == Format::SPLIT_NHWC
 }
 
-/// Whether images have one pixel: only the type of the elements changes.
+/// Whether only the type of the elements changes, not their order.
 fn keeps_order(problem: &ConvertProblem) -> bool {
-    problem.x.pixels() == 1
+    problem.x.pixels() == 1 || is_to_fp32_nhwc(problem)
+}
+
+/// Whether both formats are NHWC: all images are one run of elements.
+fn is_to_fp32_nhwc(problem: &ConvertProblem) -> bool {
+    problem.to == Format::fp32(Layout::Nhwc)
 }
 
 /// Runs of eight channels of a tensor.
@@ -101,9 +106,9 @@ const SPLIT_DEVICE_PARTS: &[DevicePart] =
 
 fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
     let x = &problem.x;
-    let to_nhwc = problem.to.layout == Layout::Nhwc;
+    let to_nhwc = problem.to.dtype != DType::Fp32;
     let split = [problem.from, problem.to].contains(&Format::SPLIT_NHWC);
-    let batched = x.batch > 1;
+    let batched = x.batch > 1 && !is_to_fp32_nhwc(problem);
     let mut args = vec![Arg::X, to];
     if batched {
         args.push(match to_nhwc {

@@ -15,7 +15,7 @@
 
 namespace batches {
 
-enum class DType { fp32, uint8 };
+enum class DType { fp32, uint8, fp16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -158,7 +158,8 @@ public:
     // The same for the one input `x` and the one output `y`.
     Status run(const unsigned char* x, float* y, int batch, cudaStream_t stream) noexcept;
     Status capture(const unsigned char* x, float* y, int batch, cudaStream_t stream) noexcept;
-    Status run_layer(int plan, int layer, const unsigned char* x, float* y, cudaStream_t stream) noexcept;
+    Status run_layer(int plan, int layer, const unsigned char* x, float* y,
+                     cudaStream_t stream) noexcept;
     Status copy_layer_output(int plan, int layer, float* y, float* host, size_t size,
                              cudaStream_t stream) noexcept;
 
@@ -191,7 +192,11 @@ extern "C" {
 // otherwise.
 typedef struct batches_network batches_network;
 
-typedef enum batches_dtype { batches_fp32 = 0, batches_uint8 = 1 } batches_dtype;
+typedef enum batches_dtype {
+    batches_fp32 = 0,
+    batches_uint8 = 1,
+    batches_fp16 = 2
+} batches_dtype;
 typedef enum batches_layout { batches_nchw = 0, batches_nhwc = 1 } batches_layout;
 typedef struct batches_tensor_info {
     const char* name;

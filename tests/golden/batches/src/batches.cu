@@ -846,8 +846,7 @@ Status Network::copy_layer_output(int plan, int layer, Outputs outputs, float* h
         image = static_cast<const float*>(outputs[from.output]);
     }
     image += from.offset;
-    const int nchw_images = from.images;
-    for (int i = 0; i < nchw_images; ++i, image += from.batch_stride, host += from.image_size) {
+    for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
             cudaMemcpyAsync(host, image, from.image_size * sizeof(float), cudaMemcpyDeviceToHost, stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");

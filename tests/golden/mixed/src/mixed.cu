@@ -63,6 +63,9 @@ constexpr std::size_t block_alignment = 256;
 // Alignment of the address of an input or output, in bytes.
 constexpr std::uintptr_t tensor_alignment = 16;
 
+// How a layer's output is stored. All but fp32_nchw are dense.
+enum class Storage { fp32_nchw, fp32_hwcn };
+
 struct Layer {
     const char* name;
     const char* output_name;
@@ -71,7 +74,8 @@ struct Layer {
     std::size_t batch_stride;  // floats from one image to the next
     int images;
     std::size_t image_size;    // floats of an image
-    int hwcn_channels;         // channels if it is stored as HWCN, dense; else 0
+    Storage storage;
+    int channels;
 };
 
 // The memory that layers use: the caller's inputs and outputs, and the instance's own.
@@ -111,26 +115,26 @@ constexpr std::size_t payload_bytes = 27136;
 constexpr std::uint64_t layouts_checksum = 0x8612c9b2504bf3e2u;
 
 constexpr Layer layers[] = {
-    {"stem", "stem", -1, 0, 336, 2, 336, 0},
-    {"pool", "pool", -1, 1152, 336, 2, 336, 0},
-    {"depthwise", "join", -1, 0, 546, 2, 336, 0},
-    {"join.hwcn", "join", -1, 1152, 336, 2, 336, 8},
-    {"grow", "grow", -1, 1856, 210, 2, 210, 5},
-    {"grow.nchw", "grow", -1, 336, 546, 2, 210, 0},
-    {"tucker.first", "tucker.first", -1, 1152, 252, 2, 252, 0},
-    {"tucker.core", "tucker.core", -1, 768, 168, 2, 168, 0},
-    {"tucker.last", "tucker", -1, 0, 378, 2, 378, 0},
-    {"squeeze", "sum", -1, 768, 378, 2, 378, 0},
-    {"mean", "mean", -1, 0, 9, 2, 9, 0},
-    {"gate", "gate", -1, 1536, 378, 2, 378, 0},
-    {"fused", "fused", -1, 0, 462, 2, 462, 0},
-    {"chain", "chain", -1, 960, 294, 2, 294, 0},
-    {"pairwise.first", "pairwise.first", -1, 0, 210, 2, 210, 0},
-    {"pairwise.horizontal", "pairwise.horizontal", -1, 448, 105, 2, 105, 0},
-    {"pairwise.vertical", "pairwise.vertical", -1, 704, 105, 2, 105, 0},
-    {"pairwise.last", "pairwise", -1, 0, 231, 2, 231, 0},
-    {"average", "average", -1, 512, 11, 2, 11, 0},
-    {"head", "scores", 0, 0, 7, 2, 7, 0},
+    {"stem", "stem", -1, 0, 336, 2, 336, Storage::fp32_nchw, 8},
+    {"pool", "pool", -1, 1152, 336, 2, 336, Storage::fp32_nchw, 8},
+    {"depthwise", "join", -1, 0, 546, 2, 336, Storage::fp32_nchw, 8},
+    {"join.hwcn", "join", -1, 1152, 336, 2, 336, Storage::fp32_hwcn, 8},
+    {"grow", "grow", -1, 1856, 210, 2, 210, Storage::fp32_hwcn, 5},
+    {"grow.nchw", "grow", -1, 336, 546, 2, 210, Storage::fp32_nchw, 5},
+    {"tucker.first", "tucker.first", -1, 1152, 252, 2, 252, Storage::fp32_nchw, 6},
+    {"tucker.core", "tucker.core", -1, 768, 168, 2, 168, Storage::fp32_nchw, 4},
+    {"tucker.last", "tucker", -1, 0, 378, 2, 378, Storage::fp32_nchw, 9},
+    {"squeeze", "sum", -1, 768, 378, 2, 378, Storage::fp32_nchw, 9},
+    {"mean", "mean", -1, 0, 9, 2, 9, Storage::fp32_nchw, 9},
+    {"gate", "gate", -1, 1536, 378, 2, 378, Storage::fp32_nchw, 9},
+    {"fused", "fused", -1, 0, 462, 2, 462, Storage::fp32_nchw, 11},
+    {"chain", "chain", -1, 960, 294, 2, 294, Storage::fp32_nchw, 7},
+    {"pairwise.first", "pairwise.first", -1, 0, 210, 2, 210, Storage::fp32_nchw, 5},
+    {"pairwise.horizontal", "pairwise.horizontal", -1, 448, 105, 2, 105, Storage::fp32_nchw, 5},
+    {"pairwise.vertical", "pairwise.vertical", -1, 704, 105, 2, 105, Storage::fp32_nchw, 5},
+    {"pairwise.last", "pairwise", -1, 0, 231, 2, 231, Storage::fp32_nchw, 11},
+    {"average", "average", -1, 512, 11, 2, 11, Storage::fp32_nchw, 11},
+    {"head", "scores", 0, 0, 7, 2, 7, Storage::fp32_nchw, 7},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
@@ -518,6 +522,36 @@ Status check_tensors(const char* call, Network::Inputs inputs, Network::Outputs 
     return status;
 }
 
+// Bytes of a layer's output that has `size` elements.
+std::size_t stored_bytes(const Layer& from, std::size_t size) {
+    switch (from.storage) {
+    case Storage::fp32_nchw:
+        return size * sizeof(float);
+    case Storage::fp32_hwcn:
+        return size * sizeof(float);
+    }
+    return 0;
+}
+
+// The value with index `i`, in NCHW, of such an output, which was copied as it is stored.
+float stored_value(const Layer& from, const unsigned char* data, std::size_t i) {
+    const auto channels = static_cast<std::size_t>(from.channels);
+    const std::size_t pixels = from.image_size / channels;
+    const std::size_t image = i / from.image_size, channel = i / pixels % channels, pixel = i % pixels;
+    const auto fp32 = [data](std::size_t index) {
+        float value;
+        std::memcpy(&value, data + index * sizeof value, sizeof value);
+        return value;
+    };
+    switch (from.storage) {
+    case Storage::fp32_nchw:
+        return fp32(i);
+    case Storage::fp32_hwcn:
+        return fp32((pixel * channels + channel) * static_cast<std::size_t>(from.images) + image);
+    }
+    return 0.0f;
+}
+
 // Values in [-scale, scale), the same on every machine.
 void fill(std::vector<float>& values, std::size_t size, float scale, float offset,
           std::mt19937_64& generator) {
@@ -786,20 +820,19 @@ Status Network::copy_layer_output(int layer, Outputs outputs, float* host, size_
         image = static_cast<const float*>(outputs[from.output]);
     }
     image += from.offset;
-    // In HWCN two pixels of a channel of an image are `planes` elements apart.
-    const int planes = from.images * from.hwcn_channels;
-    for (int plane = 0; plane < planes; ++plane) {
-        const int channel = plane % from.hwcn_channels, batch_index = plane / from.hwcn_channels;
-        const std::size_t pixels = from.image_size / static_cast<std::size_t>(from.hwcn_channels);
-        const cudaError_t error = cudaMemcpy2DAsync(
-            host + static_cast<std::size_t>(plane) * pixels, sizeof(float),
-                image + channel * from.images + batch_index,
-            static_cast<std::size_t>(planes) * sizeof(float), sizeof(float), pixels, cudaMemcpyDeviceToHost,
-                stream);
-        if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpy2DAsync");
+    if (from.storage != Storage::fp32_nchw) {
+        const std::size_t bytes = stored_bytes(from, size);
+        const std::unique_ptr<unsigned char[]> stored(new (std::nothrow) unsigned char[bytes]);
+        if (stored == nullptr) return failure(cudaErrorMemoryAllocation, call, "%zu bytes are not available",
+                                              bytes);
+        cudaError_t error = cudaMemcpyAsync(stored.get(), image, bytes, cudaMemcpyDeviceToHost, stream);
+        if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");
+        error = cudaStreamSynchronize(stream);
+        if (error != cudaSuccess) return cuda_failure(error, call, "cudaStreamSynchronize");
+        for (std::size_t i = 0; i < size; ++i) host[i] = stored_value(from, stored.get(), i);
+        return Status();
     }
-    const int nchw_images = planes > 0 ? 0 : from.images;
-    for (int i = 0; i < nchw_images; ++i, image += from.batch_stride, host += from.image_size) {
+    for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
             cudaMemcpyAsync(host, image, from.image_size * sizeof(float), cudaMemcpyDeviceToHost, stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");

@@ -15,7 +15,7 @@
 
 namespace pair {
 
-enum class DType { fp32, uint8 };
+enum class DType { fp32, uint8, fp16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -160,7 +160,8 @@ public:
     // The same for the one input `x` and the one output `y`.
     Status run(const float* x, float* y, cudaStream_t stream) noexcept;
     Status capture(const float* x, float* y, cudaStream_t stream) noexcept;
-    Status run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept;
+    Status run_layer(int layer, const float* x, float* y,
+                     cudaStream_t stream) noexcept;
     Status copy_layer_output(int layer, float* y, float* host, size_t size,
                              cudaStream_t stream) noexcept;
 
@@ -188,7 +189,11 @@ extern "C" {
 // The same for C. Functions that return int return 0 on success; pair_last_error has the message otherwise.
 typedef struct pair_network pair_network;
 
-typedef enum pair_dtype { pair_fp32 = 0, pair_uint8 = 1 } pair_dtype;
+typedef enum pair_dtype {
+    pair_fp32 = 0,
+    pair_uint8 = 1,
+    pair_fp16 = 2
+} pair_dtype;
 typedef enum pair_layout { pair_nchw = 0, pair_nhwc = 1 } pair_layout;
 typedef struct pair_tensor_info {
     const char* name;

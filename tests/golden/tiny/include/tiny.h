@@ -15,7 +15,7 @@
 
 namespace tiny {
 
-enum class DType { fp32, uint8 };
+enum class DType { fp32, uint8, fp16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -148,7 +148,8 @@ public:
     // The same for the one input `x` and the one output `y`.
     Status run(const float* x, float* y, cudaStream_t stream) noexcept;
     Status capture(const float* x, float* y, cudaStream_t stream) noexcept;
-    Status run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept;
+    Status run_layer(int layer, const float* x, float* y,
+                     cudaStream_t stream) noexcept;
     Status copy_layer_output(int layer, float* y, float* host, size_t size,
                              cudaStream_t stream) noexcept;
 
@@ -176,7 +177,11 @@ extern "C" {
 // The same for C. Functions that return int return 0 on success; tiny_last_error has the message otherwise.
 typedef struct tiny_network tiny_network;
 
-typedef enum tiny_dtype { tiny_fp32 = 0, tiny_uint8 = 1 } tiny_dtype;
+typedef enum tiny_dtype {
+    tiny_fp32 = 0,
+    tiny_uint8 = 1,
+    tiny_fp16 = 2
+} tiny_dtype;
 typedef enum tiny_layout { tiny_nchw = 0, tiny_nhwc = 1 } tiny_layout;
 typedef struct tiny_tensor_info {
     const char* name;

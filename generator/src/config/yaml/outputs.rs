@@ -1,0 +1,76 @@
+//! The outputs of a network: their names, and how they are stored in the caller's memory.
+
+use super::fields::Fields;
+use super::node::{Node, Value};
+use super::report::Report;
+use crate::config::Position;
+use crate::config::schema::{Key, Mapping};
+use crate::ir::{Format, NetworkOutput, OutputOptions};
+
+/// The value of `output` in an op; `None` if the op has none.
+pub(super) fn of_op(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<OutputOptions> {
+    let node = fields.get(Key::Output)?;
+    let output = Fields::of(node, "`output`", report)?;
+    output.check_keys(node, Mapping::Output, &[], report);
+    Some(OutputOptions {
+        name: output.string(Key::Name, report).map(str::to_owned),
+        format: format(&output, report),
+    })
+}
+
+/// The format of an output of a model file.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenOutput {
+    /// `None` for the only output.
+    pub(super) name: Option<String>,
+    pub(super) format: Format,
+    pub(super) at: Position,
+}
+
+/// The formats in the options of a model file: `{layout: nhwc}`, or a mapping of names to these.
+pub(super) fn of_model(node: &Node, report: &mut Report<'_>) -> Vec<WrittenOutput> {
+    match &node.value {
+        Value::Map(entries) if has_names(entries) => entries
+            .iter()
+            .filter_map(|(name, node)| match &name.value {
+                Value::String(word) => of_one(Some(word), node, report),
+                _ => {
+                    let found = report.quote(name);
+                    let message = format!(
+                        "the name of an output must be text, not {found}; put it in quotes"
+                    );
+                    report.error(name.at, message);
+                    None
+                }
+            })
+            .collect(),
+        _ => of_one(None, node, report).into_iter().collect(),
+    }
+}
+
+/// Whether the keys are names of outputs, each with a mapping.
+fn has_names(entries: &[(Node, Node)]) -> bool {
+    let mut values = entries.iter().map(|(_, node)| &node.value);
+    !entries.is_empty() && values.all(|value| matches!(value, Value::Map(_)))
+}
+
+fn of_one(name: Option<&String>, node: &Node, report: &mut Report<'_>) -> Option<WrittenOutput> {
+    let fields = Fields::of(node, "`output`", report)?;
+    fields.check_keys(node, Mapping::ModelOutput, &[], report);
+    Some(WrittenOutput {
+        name: name.cloned(),
+        format: format(&fields, report),
+        at: node.at,
+    })
+}
+
+/// `dtype` and `layout`, fp32 NCHW by default.
+fn format(fields: &Fields<'_>, report: &mut Report<'_>) -> Format {
+    let plain = Format::default();
+    let dtype = fields.choice(Key::Dtype, &NetworkOutput::DTYPES, report);
+    let layout = fields.choice(Key::Layout, &NetworkOutput::LAYOUTS, report);
+    Format {
+        dtype: dtype.unwrap_or(plain.dtype),
+        layout: layout.unwrap_or(plain.layout),
+    }
+}
