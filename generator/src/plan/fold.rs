@@ -67,7 +67,7 @@ impl FoldedNetwork {
                 .collect(),
         };
         let views = Views::new(network, &consumers);
-        let copies = views.place(&mut graph.values, &graph.outputs);
+        let copies = views.place(&mut graph.values);
         let mut folder = Folder {
             network,
             consumers: &consumers,
@@ -97,6 +97,11 @@ fn as_kernels_write(format: Format, shape: TensorShape) -> Format {
         _ if shape.pixels() == 1 => Format::default(),
         _ => format,
     }
+}
+
+/// Whether an output of this format is fp32 NCHW in memory.
+pub(super) fn is_stored_as_nchw(format: Format, shape: TensorShape) -> bool {
+    as_kernels_write(format, shape) == Format::default()
 }
 
 struct Folder<'a> {

@@ -1,5 +1,6 @@
 //! Views: values that are stored inside another value, so that concatenation, slice and flatten need no kernel.
 
+use super::fold::is_stored_as_nchw;
 use super::graph::{Value, ValueId};
 use crate::ir::{Network, OpId, OpKind};
 
@@ -26,7 +27,7 @@ impl<'a> Views<'a> {
 
     /// Makes views of the ops' values: a flattened tensor and a slice are views of their input, and the inputs of a concatenation are
     /// views of its output. Returns the inputs that must be copied instead.
-    pub(super) fn place(&self, values: &mut [Value], outputs: &[ValueId]) -> Vec<ConcatCopy> {
+    pub(super) fn place(&self, values: &mut [Value]) -> Vec<ConcatCopy> {
         let mut copies = Vec::new();
         for (index, op) in self.network.ops.iter().enumerate() {
             match op.kind {
@@ -57,13 +58,22 @@ impl<'a> Views<'a> {
             }
         }
         // The caller's memory is that of a flattened output, so its input becomes the view.
-        for &output in outputs {
-            if let Some((flattened, _)) = values[output.0].parent {
-                values[output.0].parent = None;
-                values[flattened.0].parent = Some((output, 0));
+        for output in &self.network.outputs {
+            let value = &mut values[output.op.0];
+            if let Some((flattened, _)) = value.parent.filter(|_| self.is_callers(output.op)) {
+                value.parent = None;
+                values[flattened.0].parent = Some((ValueId(output.op.0), 0));
             }
         }
         copies
+    }
+
+    /// Whether an op's output is an output of the network that is stored in the caller's memory as it is. Any other output is converted.
+    fn is_callers(&self, id: OpId) -> bool {
+        let mut outputs = self.network.outputs.iter();
+        outputs.any(|output| {
+            output.op == id && is_stored_as_nchw(output.format, self.network.op(id).y)
+        })
     }
 
     /// Whether an input of a concatenation can be written directly to its slice of the output.
@@ -71,7 +81,7 @@ impl<'a> Views<'a> {
         let op = self.network.op(id);
         let is_view = value.parent.is_some();
         !is_view
-            && !self.network.is_output(id)
+            && !self.is_callers(id)
             && !self.must_be_contiguous(id)
             && !matches!(op.kind, OpKind::Input(_) | OpKind::Flatten)
     }
@@ -86,7 +96,7 @@ impl<'a> Views<'a> {
 
     /// Whether a slice moves data. Any other slice is a view.
     pub(super) fn slice_needs_copy(&self, id: OpId) -> bool {
-        self.network.is_output(id) || self.must_be_contiguous(id)
+        self.is_callers(id) || self.must_be_contiguous(id)
     }
 
     /// Whether a flatten moves data. It does if its output is an output of the network and its input is one too, has other readers, is a view
@@ -97,9 +107,8 @@ impl<'a> Views<'a> {
         while self.network.op(source).kind == OpKind::Flatten {
             source = self.network.op(source).inputs[0];
         }
-        let is_output = self.network.is_output(id);
-        let has_other_readers =
-            self.consumers[flattened.0].len() > 1 || self.network.is_output(flattened);
+        let is_output = self.is_callers(id);
+        let has_other_readers = self.consumers[flattened.0].len() > 1 || self.is_callers(flattened);
         let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
         is_output
             && (has_other_readers

@@ -5,7 +5,7 @@ use std::path::Path;
 use tdc_generator::config::Overrides;
 use tdc_generator::gpu::gpu;
 use tdc_generator::import::onnx;
-use tdc_generator::ir::{Layout, Network, Op, OpKind};
+use tdc_generator::ir::{Layout, Network, Op, OpKind, TensorShape};
 use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
 use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, CpuDevice, check_network};
@@ -74,7 +74,7 @@ fn import_model(case: &Case, model: &str) -> Result<ImportedCase, Failure> {
     let case_inputs: Vec<Vec<f32>> = inputs
         .into_iter()
         .zip(network.inputs())
-        .map(|(input, op)| as_nchw(input.values, op))
+        .map(|(input, op)| as_nchw(input.values, op.y, input_layout(op)))
         .collect();
     let imported = ImportedCase {
         network,
@@ -90,16 +90,20 @@ fn import_model(case: &Case, model: &str) -> Result<ImportedCase, Failure> {
     Ok(imported)
 }
 
-/// The values of an input in NCHW.
-fn as_nchw(values: Vec<f32>, input: &Op) -> Vec<f32> {
-    let OpKind::Input(encoding) = &input.kind else {
-        panic!("`{}` is no input", input.name);
-    };
-    match encoding.layout {
+fn input_layout(input: &Op) -> Layout {
+    match &input.kind {
+        OpKind::Input(encoding) => encoding.layout,
+        _ => panic!("`{}` is no input", input.name),
+    }
+}
+
+/// The values of a tensor in NCHW.
+fn as_nchw(values: Vec<f32>, shape: TensorShape, layout: Layout) -> Vec<f32> {
+    match layout {
         Layout::Nchw => values,
         _ => {
-            let channels = input.y.c as usize;
-            let images = values.chunks(input.y.image_len() as usize);
+            let channels = shape.c as usize;
+            let images = values.chunks(shape.image_len() as usize);
             let planes = images.flat_map(|image| {
                 let plane = move |c: usize| image[c..].iter().step_by(channels).copied();
                 (0..channels).flat_map(plane)
@@ -121,7 +125,7 @@ impl ImportedCase {
         let double = |input: &Vec<f32>| input.iter().map(|&value| f64::from(value)).collect();
         let doubles: Vec<Vec<f64>> = self.inputs.iter().map(double).collect();
         let values = evaluate_network(&self.network, &parameters, &doubles);
-        for expected in tensors(outputs) {
+        for mut expected in tensors(outputs) {
             let own = self.network.outputs.iter();
             let mut own =
                 own.filter(|own| self.network.outputs.len() == 1 || own.name == expected.name);
@@ -129,6 +133,8 @@ impl ImportedCase {
                 let message = format!("the output `{}` is missing", expected.name);
                 return Err(Failure::Wrong(message));
             };
+            let shape = self.network.op(output.op).y;
+            expected.values = as_nchw(expected.values, shape, output.format.layout);
             let error = relative_error(&values[output.op.0], &expected);
             if error.is_none_or(|error| error > most) {
                 let message = format!("output `{}`: relative error {error:?}", expected.name);

@@ -36,11 +36,12 @@ use super::tensor::Tensor;
 use super::{Imported, Weights};
 use crate::config::Overrides;
 use crate::ir::{
-    INPUT_NAME, InputEncoding, Layout, NetworkBuilder, OpOptions, TensorShape, is_name,
-    reserved_reason,
+    Format, INPUT_NAME, InputEncoding, Layout, NetworkBuilder, OpOptions, OutputOptions,
+    TensorShape, is_name, reserved_reason,
 };
 use aliases::is_alias;
 use moments::Moment;
+use outputs::GraphOutput;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -666,7 +667,7 @@ impl<'g> Converter<'g> {
     /// The network of those ops that the outputs depend on, and their tensors.
     fn finish(
         self,
-        outputs: &BTreeMap<OpRef, &str>,
+        outputs: &BTreeMap<OpRef, GraphOutput<'_>>,
         name: &str,
         overrides: &Overrides,
     ) -> Result<Imported, Vec<ImportError>> {
@@ -715,9 +716,13 @@ impl<'g> Converter<'g> {
                 (!reads_previous).then_some(&inputs_by_name[..]),
                 options,
             );
-            // A single output has the name of its op.
-            if let Some(output) = outputs.get(&op).filter(|_| outputs.len() > 1) {
-                builder.name_output(if is_name(output) { output } else { name });
+            if let Some(output) = outputs.get(&op) {
+                // A single output has the name of its op.
+                let is_named = outputs.len() > 1 && is_name(output.name);
+                builder.add_output(OutputOptions {
+                    name: is_named.then(|| output.name.to_owned()),
+                    format: Format::fp32(output.layout),
+                });
             }
             previous = Some(op);
         }

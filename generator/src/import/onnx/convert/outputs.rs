@@ -1,15 +1,22 @@
 //! The outputs of the graph: each an output of one op, or a copy of an input.
 
 use super::{Converter, NewOp, OpRef};
-use crate::import::onnx::error::{EXPORT_AGAIN, ImportError, REPLACE};
-use crate::ir::OpOptions;
+use crate::import::onnx::error::{EXPORT_AGAIN, ImportError};
+use crate::ir::{Layout, OpOptions, SliceOptions};
 use std::collections::BTreeMap;
 
+/// An output of the graph.
+pub(super) struct GraphOutput<'g> {
+    pub(super) name: &'g str,
+    /// NHWC if the channels are its last axis.
+    pub(super) layout: Layout,
+}
+
 impl<'g> Converter<'g> {
-    /// The ops that compute the outputs, and the names of the outputs. Reports every output that is none of an op, or the same as another.
-    pub(super) fn output_ops(&mut self) -> BTreeMap<OpRef, &'g str> {
+    /// The outputs by the ops that compute them. Reports every output that is none of an op, or the same as another.
+    pub(super) fn output_ops(&mut self) -> BTreeMap<OpRef, GraphOutput<'g>> {
         let graph = self.graph;
-        let mut ops: BTreeMap<OpRef, &'g str> = BTreeMap::new();
+        let mut ops: BTreeMap<OpRef, GraphOutput<'g>> = BTreeMap::new();
         for name in &graph.outputs {
             let id = self.ids.get(&name[..]).copied();
             let before = self.errors.len();
@@ -19,12 +26,10 @@ impl<'g> Converter<'g> {
                 None => self.copy(op),
             });
             let quoted = format!("`{}`", name.escape_debug());
-            if id.is_some_and(|id| self.is_channels_last(id)) {
-                let message = format!(
-                    "the channels are the last axis of the output {quoted}; only the second one is supported"
-                );
-                self.errors.push(ImportError::of_file(message, REPLACE));
-            }
+            let layout = match id.is_some_and(|id| self.is_channels_last(id)) {
+                true => Layout::Nhwc,
+                false => Layout::Nchw,
+            };
             let other = op.and_then(|op| ops.get(&op));
             let problem = match (op, other) {
                 // The reason is the error of a node, if there is one.
@@ -35,7 +40,7 @@ impl<'g> Converter<'g> {
                 (Some(_), Some(other)) => Some((
                     format!(
                         "the outputs `{}` and {quoted} are the same",
-                        other.escape_debug()
+                        other.name.escape_debug()
                     ),
                     "remove one of them",
                 )),
@@ -45,7 +50,7 @@ impl<'g> Converter<'g> {
                 self.errors.push(ImportError::of_file(message, help));
             }
             if let Some(op) = op {
-                ops.entry(op).or_insert(name);
+                ops.entry(op).or_insert(GraphOutput { name, layout });
             }
         }
         ops
@@ -55,8 +60,9 @@ impl<'g> Converter<'g> {
     fn copy(&mut self, input: OpRef) -> Option<OpRef> {
         let name = self.names.like("copy");
         let inputs = [self.name_of(input).to_owned()];
-        // It changes the sizes of the axes, but not the order of the elements, and the driver has to write it to the output.
-        let options = OpOptions::Flatten;
+        // All channels: the driver has to write them to the output.
+        let n = self.shapes[input].c;
+        let options = OpOptions::Slice(SliceOptions { start: 0, n });
         self.builder.op(&name, Some(&inputs), options.clone());
         match self.builder.added() {
             Ok(shape) => self.shapes.push(shape),
