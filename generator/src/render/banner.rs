@@ -2,7 +2,7 @@
 
 use super::wrap::{MAX_COLUMNS, wrap_words};
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Layout, Problem};
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
 
@@ -66,19 +66,20 @@ pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
 
 /// Description of a problem, and the shapes and formats of its input and output.
 fn description(problem: &Problem) -> Vec<String> {
-    let (x, y) = (problem.x(), problem.y());
     let what = problem.kind().description();
-    let (from, to) = (problem.x_layout(), problem.y_layout());
-    let layouts = match from == to {
-        true => from.name().to_owned(),
+    let tensors = [problem.kind().input(), problem.kind().output()];
+    let [x, y] = tensors.map(|tensor| tensor.shape);
+    let [from, to] = tensors.map(|tensor| tensor.format);
+    let formats = match from == to {
+        true => from.name(),
         false => format!("{} -> {}", from.name(), to.name()),
     };
-    let order = match layouts.as_str() {
-        "NCHW" => "",
+    let order = match [from.layout, to.layout] {
+        [Layout::Nchw, Layout::Nchw] => "",
         _ => " (sizes in the order NCHW)",
     };
     vec![
         format!("{what}."),
-        format!("{x} -> {y}, fp32 {layouts}{order}."),
+        format!("{x} -> {y}, {formats}{order}."),
     ]
 }
