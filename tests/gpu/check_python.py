@@ -55,11 +55,55 @@ def host_us(function, runs: int = 200) -> float:
     return statistics.median(times)
 
 
+FORMATS = [("fp32", "nchw"), ("fp16", "nchw"), ("fp32", "nhwc"), ("fp16", "nhwc")]
+
+# Outputs of 13 and 32 channels, a concatenation of both, and a classifier.
+OPS = """
+name: {name}
+input: 3x5x17x11
+gpu: {gpu}
+{options}
+ops:
+  - {{op: conv, name: a, n: 13, activation: relu, output: {{name: odd{format}}}}}
+  - {{op: conv, name: b, n: 32, inputs: a, output: {{name: even{format}}}}}
+  - {{op: concat, name: c, inputs: [a, b], output: {{name: both{format}}}}}
+  - {{op: global_avg_pool, name: mean}}
+  - {{op: linear, name: d, n: 7, output: {{name: scores{format}}}}}
+"""
+
+
+def check_outputs(tdc_gen: str, gpu: str, folder: pathlib.Path) -> None:
+    """Outputs in every format are those in fp32 NCHW, rounded and in another order."""
+    for options in ("", "precision: fp16\nactivations: fp16"):
+        x = torch.randn(3, 5, 17, 11, device="cuda")
+        plain = []
+        for number, (dtype, layout) in enumerate(FORMATS):
+            name = f"outputs{number}{'_fp16' if options else ''}"
+            written = "" if number == 0 else f", dtype: {dtype}, layout: {layout}"
+            config = folder / f"{name}.yaml"
+            config.write_text(OPS.format(name=name, gpu=gpu, options=options, format=written))
+            subprocess.run([tdc_gen, str(config), "--out", str(folder / name), "--python"], check=True, capture_output=True)
+            sys.path.insert(0, str(folder / name))
+            outputs = importlib.import_module(name).load(None)(x)
+            if number == 0:
+                plain = outputs
+                continue
+            is_right = True
+            for found, expected in zip(outputs, plain, strict=True):
+                expected = expected.permute(0, 2, 3, 1) if layout == "nhwc" else expected
+                expected = expected.to(torch.float16 if dtype == "fp16" else torch.float32)
+                bound = 1e-3 if options or dtype == "fp16" else 0.0
+                is_close = found.dtype == expected.dtype and found.shape == expected.shape
+                is_right = is_right and is_close and error(found.float().cpu(), expected.double().cpu()) <= bound
+            check(f"outputs in {dtype} {layout.upper()}{', ' + options.splitlines()[0] if options else ''}", is_right)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="mobilenet_v3_small", help="a name of torchvision [default: mobilenet_v3_small]")
     parser.add_argument("--batch", type=int, default=2, help="batch size of the generated network [default: 2]")
     parser.add_argument("--tdc-gen", default="./tdc-gen", help="the generator [default: ./tdc-gen]")
+    parser.add_argument("--gpu", default="h100", help="the GPU to generate for [default: h100]")
     parser.add_argument("--json", type=pathlib.Path, help="file for the report")
     options = parser.parse_args()
 
@@ -113,6 +157,8 @@ def main() -> None:
     check("another size is an error", raises(lambda: loaded(batch[:, :, :100]), ValueError))
     check("two inputs are an error", raises(lambda: loaded(batch, batch), TypeError))
     check("a missing file is an error", raises(lambda: net.load("none.bin"), RuntimeError))
+
+    check_outputs(options.tdc_gen, options.gpu, folder)
 
     times = {
         "call of the module": host_us(lambda: loaded(batch)),

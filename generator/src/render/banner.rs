@@ -78,8 +78,5 @@ fn description(problem: &Problem) -> Vec<String> {
         [Layout::Nchw, Layout::Nchw] => "",
         _ => " (sizes in the order NCHW)",
     };
-    vec![
-        format!("{what}."),
-        format!("{x} -> {y}, {formats}{order}."),
-    ]
+    vec![format!("{what}."), format!("{x} -> {y}, {formats}{order}.")]
 }
