@@ -17,7 +17,7 @@ use tdc_generator::ir::{
     Activation, ActivationParameter, ChannelNorm, ChannelNormProblem, Elementwise,
     ElementwiseProblem, Problem, TensorShape,
 };
-use tdc_generator::plan::{KERNEL_PREFIX, PlannedUnit, Planner, plan_problem};
+use tdc_generator::plan::{KERNEL_PREFIX, PlannedUnit, Planner, plan_problem, problem_of_label};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 use toolkit::toolkit;
@@ -245,6 +245,48 @@ fn channel_norms() -> Vec<PlannedUnit> {
 #[test]
 fn normalisations_over_channels_compile() {
     assert_units_compile(&channel_norms(), &SOME_ARCHS);
+}
+
+/// Kernels of no committed config.
+fn other_units() -> Vec<PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let grouped = [2, 14, 1, 1, 4, 1, 1, 1, 1];
+    let problems: [(&str, &str, Option<&[u32]>); 8] = [
+        // Conversions to the formats of outputs.
+        ("convert_b2_c3_h4_w5_tonhwc", "convert", None),
+        ("convert_c64_h8_w8_tonhwc", "convert", None),
+        ("convert_b2_c67_h4_w5_tonhwc16", "convert", None),
+        ("convert_b2_c3_h4_w5_tonchw16", "convert", None),
+        ("convert_c3_h1_w1_tonhwc16", "convert", None),
+        ("convert_b2_c16_h4_w5_fromnhwcsplit_tonhwc", "convert", None),
+        ("convert_b2_c16_h4_w5_fromnhwc16_tonhwc", "convert", None),
+        // Nothing but the group says where a block's channels begin.
+        (
+            "conv_c25_n40_h14_w12_k1x3_p2x0x0x0_g5_bf16",
+            "implicit_gemm",
+            Some(&grouped),
+        ),
+    ];
+    let problems = problems.into_iter();
+    problems
+        .map(|(label, scheme, tile)| {
+            let problem = problem_of_label(label).unwrap();
+            let unit = plan_problem(
+                &mut planner,
+                KERNEL_PREFIX,
+                "",
+                &problem,
+                Some(scheme),
+                tile,
+            );
+            unit.unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn kernels_of_no_committed_config_compile() {
+    assert_units_compile(&other_units(), &SOME_ARCHS);
 }
 
 #[test]

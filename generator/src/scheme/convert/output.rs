@@ -99,7 +99,7 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
         shared_bytes: 0,
         pdl: true,
         device: match problem.to.dtype {
-            DType::Fp16 => &[DevicePart::Pdl, DevicePart::SaturatedFp16],
+            DType::Fp16 => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
             _ => &[DevicePart::Pdl],
         },
         args,
