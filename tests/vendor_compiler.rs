@@ -251,7 +251,8 @@ fn normalisations_over_channels_compile() {
 fn other_units() -> Vec<PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let grouped = [2, 14, 1, 1, 4, 1, 1, 1, 1];
-    let problems: [(&str, &str, Option<&[u32]>); 8] = [
+    let whole = [3, 14, 1, 2, 2, 3, 1, 1, 1];
+    let problems: [(&str, &str, Option<&[u32]>); 9] = [
         // Conversions to the formats of outputs.
         ("convert_b2_c3_h4_w5_tonhwc", "convert", None),
         ("convert_c64_h8_w8_tonhwc", "convert", None),
@@ -265,6 +266,12 @@ fn other_units() -> Vec<PlannedUnit> {
             "conv_c25_n40_h14_w12_k1x3_p2x0x0x0_g5_bf16",
             "implicit_gemm",
             Some(&grouped),
+        ),
+        // No output is outside of the image, and its rows are counted in no batch.
+        (
+            "conv_c4_n32_h9_w28_k3x1_p2x0x0x0_bias_fp16_tonhwc16",
+            "implicit_gemm",
+            Some(&whole),
         ),
     ];
     let problems = problems.into_iter();
