@@ -252,7 +252,7 @@ fn other_units() -> Vec<PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let grouped = [2, 14, 1, 1, 4, 1, 1, 1, 1];
     let whole = [3, 14, 1, 2, 2, 3, 1, 1, 1];
-    let problems: [(&str, &str, Option<&[u32]>); 9] = [
+    let problems: [(&str, &str, Option<&[u32]>); 10] = [
         // Conversions to the formats of outputs.
         ("convert_b2_c3_h4_w5_tonhwc", "convert", None),
         ("convert_c64_h8_w8_tonhwc", "convert", None),
@@ -266,6 +266,12 @@ fn other_units() -> Vec<PlannedUnit> {
             "conv_c25_n40_h14_w12_k1x3_p2x0x0x0_g5_bf16",
             "implicit_gemm",
             Some(&grouped),
+        ),
+        // One warp has all channels.
+        (
+            "globalavgpool_c24_h1_w1_fromnhwcsplit",
+            "global_pool",
+            Some(&[1]),
         ),
         // No output is outside of the image, and its rows are counted in no batch.
         (

@@ -79,7 +79,7 @@ def run_program(
     folder = program.parent
     # The program writes its outputs in its own order.
     plan = json.loads((folder / "plan.json").read_text())
-    names = [output["name"] for output in plan["outputs"]] if "outputs" in plan else [output_name(0)]
+    names = [output["name"] for output in plan["outputs"]] if len(plan.get("outputs", [])) > 1 else [output_name(0)]
     to_files = [word for name in names for word in ("--output", f"{name}.bin")]
     command = [str(program), "--weights", "weights.bin", "--input", str(image.resolve()), *to_files, *options]
     printed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout

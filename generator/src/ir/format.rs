@@ -69,6 +69,9 @@ pub enum Layout {
 impl Layout {
     /// The layouts that a config may require of an op, with their names there.
     pub const NAMES: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
+    /// The layouts that inputs and outputs of a network may have, with their names in configs.
+    pub const OF_INTERFACES: [(&'static str, Self); 2] =
+        [("nchw", Self::Nchw), ("nhwc", Self::Nhwc)];
     /// Every layout.
     pub const ALL: [Self; 3] = [Self::Nchw, Self::Nhwc, Self::Hwcn];
 

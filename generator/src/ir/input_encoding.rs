@@ -21,10 +21,6 @@ impl InputEncoding {
     /// The element types that configs may name.
     pub const DTYPES: [(&'static str, DType); 2] = [("fp32", DType::Fp32), ("uint8", DType::Uint8)];
 
-    /// The layouts that configs may name.
-    pub const LAYOUTS: [(&'static str, Layout); 2] =
-        [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
-
     /// fp32 NCHW, as it is.
     pub const PLAIN: Self = Self {
         dtype: DType::Fp32,

@@ -7,10 +7,10 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, Batches, BinaryOp, ChannelNorm, ConvOptions, ConvTransposeOptions,
-    ConvTransposeProblem, DType, Epilogue, Format, InputEncoding, Layout, LinearOptions, Lrn,
-    MAX_ELEMENTS, OpOptions, PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions,
-    PoolProblem, ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions,
-    SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    ConvTransposeProblem, DType, Epilogue, Format, InputEncoding, LinearOptions, Lrn, MAX_ELEMENTS,
+    OpOptions, PadMode, PadOptions, PadProblem, PaddingOption, PoolKind, PoolOptions, PoolProblem,
+    ProblemKind, ResizeOptions, ResizeProblem, ResizedSize, ScaleShiftOptions, SliceOptions,
+    SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -127,15 +127,6 @@ pub struct NetworkOutput {
     pub name: String,
     /// Its format in the caller's memory: fp32 or fp16, in NCHW or NHWC.
     pub format: Format,
-}
-
-impl NetworkOutput {
-    /// The element types that configs may name.
-    pub const DTYPES: [(&'static str, DType); 2] = [("fp32", DType::Fp32), ("fp16", DType::Fp16)];
-
-    /// The layouts that configs may name.
-    pub const LAYOUTS: [(&'static str, Layout); 2] =
-        [("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)];
 }
 
 /// A checked network. The first ops are its inputs, all of one batch size; the output of the last op is an output of the network.

@@ -89,12 +89,12 @@ impl FoldedNetwork {
     }
 }
 
-/// The format of an output as kernels write it. Of images of one pixel both layouts are the same bytes: kernels write fp32 in NCHW, and fp16
-/// in NHWC.
+/// The format of an output as kernels write it. Of images of one pixel or of one channel both layouts are the same bytes: kernels write
+/// fp32 in NCHW, and fp16 of one pixel in NHWC.
 fn as_kernels_write(format: Format, shape: TensorShape) -> Format {
     match format.dtype {
         DType::Fp16 if shape.pixels() == 1 => Format::FP16_NHWC,
-        _ if shape.pixels() == 1 => Format::default(),
+        DType::Fp32 if shape.pixels() == 1 || shape.c == 1 => Format::default(),
         _ => format,
     }
 }

@@ -60,7 +60,7 @@ impl<'a> Views<'a> {
         // The caller's memory is that of a flattened output, so its input becomes the view.
         for output in &self.network.outputs {
             let value = &mut values[output.op.0];
-            if let Some((flattened, _)) = value.parent.filter(|_| self.is_callers(output.op)) {
+            if let Some((flattened, _)) = value.parent.filter(|_| self.is_nchw_output(output.op)) {
                 value.parent = None;
                 values[flattened.0].parent = Some((ValueId(output.op.0), 0));
             }
@@ -68,8 +68,8 @@ impl<'a> Views<'a> {
         copies
     }
 
-    /// Whether an op's output is an output of the network that is stored in the caller's memory as it is. Any other output is converted.
-    fn is_callers(&self, id: OpId) -> bool {
+    /// Whether an op's output is an output of the network in fp32 NCHW, so that its value has the caller's memory.
+    fn is_nchw_output(&self, id: OpId) -> bool {
         let mut outputs = self.network.outputs.iter();
         outputs.any(|output| {
             output.op == id && is_stored_as_nchw(output.format, self.network.op(id).y)
@@ -81,7 +81,7 @@ impl<'a> Views<'a> {
         let op = self.network.op(id);
         let is_view = value.parent.is_some();
         !is_view
-            && !self.is_callers(id)
+            && !self.is_nchw_output(id)
             && !self.must_be_contiguous(id)
             && !matches!(op.kind, OpKind::Input(_) | OpKind::Flatten)
     }
@@ -96,10 +96,10 @@ impl<'a> Views<'a> {
 
     /// Whether a slice moves data. Any other slice is a view.
     pub(super) fn slice_needs_copy(&self, id: OpId) -> bool {
-        self.is_callers(id) || self.must_be_contiguous(id)
+        self.is_nchw_output(id) || self.must_be_contiguous(id)
     }
 
-    /// Whether a flatten moves data. It does if its output is an output of the network and its input is one too, has other readers, is a view
+    /// Whether a flatten moves data. It does if its output is an output of the network in fp32 NCHW and its input is one too, has other readers, is a view
     /// or a slice, or is an input of the network. Any other flatten is a view.
     pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
         let flattened = self.network.op(id).inputs[0];
@@ -107,8 +107,9 @@ impl<'a> Views<'a> {
         while self.network.op(source).kind == OpKind::Flatten {
             source = self.network.op(source).inputs[0];
         }
-        let is_output = self.is_callers(id);
-        let has_other_readers = self.consumers[flattened.0].len() > 1 || self.is_callers(flattened);
+        let is_output = self.is_nchw_output(id);
+        let has_other_readers =
+            self.consumers[flattened.0].len() > 1 || self.is_nchw_output(flattened);
         let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
         is_output
             && (has_other_readers

@@ -113,9 +113,10 @@ fn context(
     let title = match comment {
         CommentStyle::Prose => Vec::new(),
         _ => vec![format!(
-            "Network {name}: {} -> {}, fp32 NCHW.",
+            "Network {name}: {} -> {}, {}.",
             largest.input_shapes(),
-            largest.output_shapes()
+            largest.output_shapes(),
+            tensors::format_text(largest)
         )],
     };
     let upper = name.to_ascii_uppercase();

@@ -1,6 +1,6 @@
 //! Networks with tensors in fp16 and in split NHWC: their programs run them, and copy the output of each layer to fp32 NCHW.
 
-use crate::run::{Built, floats, stored_input, succeed};
+use crate::run::{Built, floats, stored_input, stored_output, succeed};
 use std::collections::BTreeSet;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::{Files, network_files};
@@ -24,6 +24,8 @@ pub struct Example {
     keys: &'static str,
     /// Of the input, beside its shape.
     encoding: &'static str,
+    /// The key of the last op that says how the network's output is stored.
+    output: &'static str,
     format: Format,
     /// Largest relative error of a layer's output.
     bound: f64,
@@ -36,6 +38,7 @@ pub const EXAMPLES: [Example; 2] = [
         images: 2,
         keys: "activations: fp16\nprecision: fp16\n",
         encoding: "",
+        output: ", output: {dtype: fp16}",
         format: Format::FP16_NHWC,
         bound: 5e-3,
     },
@@ -44,6 +47,7 @@ pub const EXAMPLES: [Example; 2] = [
         images: 8,
         keys: "",
         encoding: ", dtype: uint8, layout: nhwc, mean: [0.5, 0.25, 0.75], std: [0.25, 0.5, 0.75]",
+        output: "",
         format: Format::SPLIT_NHWC,
         bound: 5e-6,
     },
@@ -59,7 +63,7 @@ const OPS: &str = "ops:
   - {op: add, name: sum, inputs: [b, shortcut], activation: relu}
   - {op: conv, name: c, n: 40, bias: true}
   - {op: global_avg_pool, name: all}
-  - {op: linear, name: fc, n: 5}
+  - {op: linear, name: fc, n: 5OUTPUT}
 ";
 
 impl Example {
@@ -69,10 +73,12 @@ impl Example {
             images,
             keys,
             encoding,
+            output,
             ..
         } = self;
         let input = format!("{{shape: {images}x3x19x23{encoding}}}");
-        let text = format!("name: {name}\ninput: {input}\n{keys}{OPS}");
+        let ops = OPS.replace("OUTPUT", output);
+        let text = format!("name: {name}\ninput: {input}\n{keys}{ops}");
         match yaml::parse(&text, "network.yaml", &Overrides::default()) {
             Ok(Config::Network(network)) => network,
             other => panic!("{other:?}"),
@@ -170,7 +176,7 @@ pub fn outputs_of_layers_are_copied(built: &Built, example: &Example) {
     assert!(compared.len() >= 7, "{compared:?}");
     let deviation = Deviation::between(
         plan.outputs[0].shape,
-        &floats(&output),
+        &stored_output(&plan.outputs[0], &output),
         expected.last().unwrap(),
     );
     assert!(deviation.relative < example.bound, "{deviation}");

@@ -1,4 +1,4 @@
-"""batches: 8x5x4x7 (uint8 NHWC) -> 8x11x1x1, fp32 NCHW.
+"""batches: 8x5x4x7 (uint8 NHWC) -> 8x11x1x1, fp32 NCHW unless stated.
 
 Runs the generated kernels on PyTorch's tensors, on PyTorch's current stream, without copies:
 

@@ -25,7 +25,7 @@ using mixed::TensorInfo;
 namespace {
 
 constexpr const char* help =
-    "Runs mixed: 2x3x13x11 -> 2x7x1x1, fp32.\n"
+    "Runs mixed: 2x3x13x11 -> 2x7x1x1, fp32 NCHW.\n"
     "\n"
     "usage: mixed [options]\n"
     "  --weights FILE    packed weights\n"

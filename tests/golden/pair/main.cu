@@ -25,7 +25,7 @@ using pair::TensorInfo;
 namespace {
 
 constexpr const char* help =
-    "Runs pair: 1x3x28x28 -> 1x10x1x1, fp32.\n"
+    "Runs pair: 1x3x28x28 -> 1x10x1x1, fp32 NCHW.\n"
     "\n"
     "usage: pair [options]\n"
     "  --weights FILE    packed weights\n"

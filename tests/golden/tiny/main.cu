@@ -25,7 +25,7 @@ using tiny::TensorInfo;
 namespace {
 
 constexpr const char* help =
-    "Runs tiny: 1x2x4x4 -> 1x2x4x4, fp32.\n"
+    "Runs tiny: 1x2x4x4 -> 1x2x4x4, fp32 NCHW.\n"
     "\n"
     "usage: tiny [options]\n"
     "  --weights FILE    packed weights\n"

@@ -255,7 +255,7 @@ pub static ROWS: &[Row] = &[
         Key::Output,
         of!(ModelOptions),
         "`{dtype: fp16, layout: nhwc}`; of several outputs `{logits: {dtype: fp16}}`",
-        "fp32 NCHW",
+        "as in the model, in fp32",
         "how [an output is stored](configs.md#outputs)",
     ),
     Row::new(

@@ -5,7 +5,7 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::schema::{Key, Mapping};
 use crate::config::{Overrides, Position};
-use crate::ir::{INPUT_NAME, InputEncoding, TensorShape};
+use crate::ir::{INPUT_NAME, InputEncoding, Layout, TensorShape};
 
 /// An input as it is written.
 #[derive(Debug, Clone)]
@@ -136,7 +136,7 @@ fn encoded(node: &Node, report: &mut Report<'_>) -> Option<(Option<TensorShape>,
             .choice(Key::Dtype, &InputEncoding::DTYPES, report)
             .unwrap_or(plain.dtype),
         layout: fields
-            .choice(Key::Layout, &InputEncoding::LAYOUTS, report)
+            .choice(Key::Layout, &Layout::OF_INTERFACES, report)
             .unwrap_or(plain.layout),
         mean: numbers(Key::Mean, &fields, report),
         std: numbers(Key::Std, &fields, report),

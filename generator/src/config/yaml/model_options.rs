@@ -160,7 +160,9 @@ impl ModelOptions {
                 (Some(name), outputs) => outputs.iter_mut().find(|output| output.name == *name),
             };
             if let Some(output) = found {
-                output.format = written.format;
+                let format = &mut output.format;
+                format.dtype = written.dtype.unwrap_or(format.dtype);
+                format.layout = written.layout.unwrap_or(format.layout);
                 continue;
             }
             let outputs = network.outputs.iter();

@@ -5,16 +5,21 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
 use crate::config::schema::{Key, Mapping};
-use crate::ir::{Format, NetworkOutput, OutputOptions};
+use crate::ir::{DType, Format, Layout, OutputOptions};
 
 /// The value of `output` in an op; `None` if the op has none.
 pub(super) fn of_op(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<OutputOptions> {
     let node = fields.get(Key::Output)?;
     let output = Fields::of(node, "`output`", report)?;
     output.check_keys(node, Mapping::Output, &[], report);
+    let name = output.string(Key::Name, report).map(str::to_owned);
+    let (dtype, layout) = format(&output, report);
     Some(OutputOptions {
-        name: output.string(Key::Name, report).map(str::to_owned),
-        format: format(&output, report),
+        name,
+        format: Format {
+            dtype: dtype.unwrap_or_default(),
+            layout: layout.unwrap_or_default(),
+        },
     })
 }
 
@@ -23,7 +28,9 @@ pub(super) fn of_op(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Outp
 pub(super) struct WrittenOutput {
     /// `None` for the only output.
     pub(super) name: Option<String>,
-    pub(super) format: Format,
+    /// What is written of its format; the rest stays as in the model.
+    pub(super) dtype: Option<DType>,
+    pub(super) layout: Option<Layout>,
     pub(super) at: Position,
 }
 
@@ -57,20 +64,19 @@ fn has_names(entries: &[(Node, Node)]) -> bool {
 fn of_one(name: Option<&String>, node: &Node, report: &mut Report<'_>) -> Option<WrittenOutput> {
     let fields = Fields::of(node, "`output`", report)?;
     fields.check_keys(node, Mapping::ModelOutput, &[], report);
+    let (dtype, layout) = format(&fields, report);
     Some(WrittenOutput {
         name: name.cloned(),
-        format: format(&fields, report),
+        dtype,
+        layout,
         at: node.at,
     })
 }
 
-/// `dtype` and `layout`, fp32 NCHW by default.
-fn format(fields: &Fields<'_>, report: &mut Report<'_>) -> Format {
-    let plain = Format::default();
-    let dtype = fields.choice(Key::Dtype, &NetworkOutput::DTYPES, report);
-    let layout = fields.choice(Key::Layout, &NetworkOutput::LAYOUTS, report);
-    Format {
-        dtype: dtype.unwrap_or(plain.dtype),
-        layout: layout.unwrap_or(plain.layout),
-    }
+/// `dtype` and `layout`, if they are written.
+fn format(fields: &Fields<'_>, report: &mut Report<'_>) -> (Option<DType>, Option<Layout>) {
+    (
+        fields.choice(Key::Dtype, &DType::NAMES, report),
+        fields.choice(Key::Layout, &Layout::OF_INTERFACES, report),
+    )
 }

@@ -83,7 +83,7 @@ fn encoded_input(op: &Op) -> String {
         entries.push(format!("{}: {}", Key::Dtype, encoding.dtype.as_str()));
     }
     if encoding.layout != plain.layout {
-        let layout = name_of(&InputEncoding::LAYOUTS, encoding.layout);
+        let layout = name_of(&Layout::OF_INTERFACES, encoding.layout);
         entries.push(format!("{}: {layout}", Key::Layout));
     }
     for (key, numbers) in [(Key::Mean, &encoding.mean), (Key::Std, &encoding.std)] {
@@ -234,11 +234,11 @@ fn output_entries(output: &NetworkOutput, op: &Op, is_last: bool) -> Vec<String>
         entries.push(format!("{}: {}", Key::Name, scalar(&output.name)));
     }
     if output.format.dtype != plain.dtype {
-        let dtype = name_of(&NetworkOutput::DTYPES, output.format.dtype);
+        let dtype = name_of(&DType::NAMES, output.format.dtype);
         entries.push(format!("{}: {dtype}", Key::Dtype));
     }
     if output.format.layout != plain.layout {
-        let layout = name_of(&NetworkOutput::LAYOUTS, output.format.layout);
+        let layout = name_of(&Layout::OF_INTERFACES, output.format.layout);
         entries.push(format!("{}: {layout}", Key::Layout));
     }
     entries

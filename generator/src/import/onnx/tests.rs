@@ -2188,6 +2188,10 @@ fn outputs_may_have_their_channels_last() {
     let expected = [("a", Format::default()), ("c", nhwc)];
     let expected = expected.map(|(name, format)| (name.to_owned(), format));
     assert_eq!(layouts(&imported), expected);
+    // The same tensor in both.
+    let nodes = vec![conv("x", "a"), transpose("a", &[0, 2, 3, 1], "c")];
+    let imported = with_outputs(nodes, &["a", "c"]).unwrap();
+    assert_eq!(layouts(&imported), expected);
 }
 
 #[test]

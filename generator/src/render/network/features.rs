@@ -31,10 +31,13 @@ pub(super) struct Features {
     pub(super) has_storages: bool,
     /// How layers' outputs are stored, fp32 NCHW first.
     storages: Vec<String>,
-    /// Whether any of them is HWCN, is NHWC, has fp16 numbers, is split NHWC.
+    /// Whether any of them is HWCN.
     has_hwcn: bool,
+    /// Whether any of them is NHWC.
     has_nhwc: bool,
+    /// Whether any of them has fp16 numbers.
     has_fp16: bool,
+    /// Whether any of them is split NHWC.
     has_split: bool,
     /// Bytes of the header of a split tensor.
     split_header_bytes: u64,

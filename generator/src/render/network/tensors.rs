@@ -1,6 +1,6 @@
 //! The inputs and outputs of a network in its interface.
 
-use crate::ir::{DType, Layout, TensorShape};
+use crate::ir::{DType, Format, Layout, TensorShape};
 use crate::plan::{NetworkPlan, PlannedTensor, TENSOR_ALIGNMENT};
 use crate::render::text::{literal, markdown_cell};
 use serde::Serialize;
@@ -10,16 +10,21 @@ use serde::Serialize;
 pub(super) struct InterfaceContext {
     input_text: String,
     output_text: String,
+    /// The format of tensors of which these texts name none.
+    format_text: &'static str,
     inputs: Vec<TensorContext>,
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
     single: bool,
-    /// The C++ types of an element of the first input and of the first output.
+    /// The C++ type of an element of the first input.
     x_type: &'static str,
+    /// The C++ type of an element of the first output.
     y_type: &'static str,
-    /// Whether an input is uint8, and whether an output is fp16 or NHWC.
+    /// Whether an input is uint8.
     has_uint8: bool,
+    /// Whether an output is fp16.
     has_fp16_output: bool,
+    /// Whether an output is NHWC.
     has_nhwc_output: bool,
     /// Alignment of inputs and outputs, bytes.
     tensor_alignment: u64,
@@ -34,6 +39,7 @@ impl InterfaceContext {
         Self {
             input_text: largest.input_shapes(),
             output_text: largest.output_shapes(),
+            format_text: format_text(largest),
             single: inputs.len() == 1 && outputs.len() == 1,
             x_type: inputs.first().map_or("float", |input| input.element),
             y_type: outputs.first().map_or("float", |output| output.element),
@@ -44,6 +50,15 @@ impl InterfaceContext {
             outputs,
             tensor_alignment: TENSOR_ALIGNMENT,
         }
+    }
+}
+
+/// The format of the inputs and outputs whose shapes are written without one.
+pub(super) fn format_text(plan: &NetworkPlan) -> &'static str {
+    let mut tensors = plan.inputs.iter().chain(&plan.outputs);
+    match tensors.all(|tensor| tensor.format == Format::default()) {
+        true => "fp32 NCHW",
+        false => "fp32 NCHW unless stated",
     }
 }
 

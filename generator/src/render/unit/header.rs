@@ -3,7 +3,7 @@
 use super::launcher::launch_signature;
 use super::packer::{pack_signature, packer_names};
 use super::{has_batch_strides, unit_banner};
-use crate::ir::{Format, Layout, TensorShape};
+use crate::ir::{DType, Format, Layout, TensorShape};
 use crate::plan::PlannedUnit;
 use crate::render::engine::{RenderError, render};
 use crate::render::wrap::{MAX_COLUMNS, wrap_words};
@@ -110,6 +110,9 @@ fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<String> {
 /// The format of a tensor, as it follows its sizes.
 fn format_text(format: Format) -> String {
     match format.layout {
+        Layout::Nchw if format.dtype != DType::Fp32 => {
+            format!("stored as NCHW in {}, dense", format.dtype.as_str())
+        }
         Layout::Nchw => "NCHW".to_owned(),
         Layout::Nhwc => format!("stored as NHWC in {}, dense", format.dtype.as_str()),
         Layout::Hwcn => "stored as HWCN, dense".to_owned(),

@@ -1,6 +1,7 @@
-//! Conversion of fp32 NCHW to a format of a network's output that has no runs of eight channels: fp32 NHWC, fp16 NCHW, and fp16 NHWC of any
-//! number of channels.
+//! Conversion of fp32 NCHW to a format of a network's output that [`nhwc`](super::nhwc) does not write: fp32 NHWC, fp16 NCHW, and fp16 NHWC
+//! whose channels are no multiple of eight.
 
+use super::nhwc;
 use crate::cost::KernelWork;
 use crate::ir::{ConvertProblem, DType, Format, Layout, Problem};
 use crate::scheme::{DevicePart, KernelBlueprint, context};
@@ -21,7 +22,7 @@ pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
     let has_runs = Format::FP16_NHWC.fits_channels(problem.x.c);
     problem.from == Format::default()
         && match problem.to {
-            Format::FP16_NHWC => !has_runs,
+            Format::FP16_NHWC => !has_runs || !nhwc::fits(problem),
             to => to == Format::FP16_NCHW || to == Format::fp32(Layout::Nhwc),
         }
 }

@@ -30,6 +30,12 @@ impl<'g> Converter<'g> {
                 true => Layout::Nhwc,
                 false => Layout::Nchw,
             };
+            // A tensor in two layouts is two outputs.
+            let other = op.and_then(|op| ops.get(&op));
+            let op = match other.is_some_and(|other| other.layout != layout) {
+                true => op.and_then(|op| self.copy(op)),
+                false => op,
+            };
             let other = op.and_then(|op| ops.get(&op));
             let problem = match (op, other) {
                 // The reason is the error of a node, if there is one.
@@ -56,7 +62,7 @@ impl<'g> Converter<'g> {
         ops
     }
 
-    /// An op that copies an input of the network.
+    /// An op that copies the output of another op, or an input of the network.
     fn copy(&mut self, input: OpRef) -> Option<OpRef> {
         let name = self.names.like("copy");
         let inputs = [self.name_of(input).to_owned()];
