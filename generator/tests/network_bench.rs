@@ -776,9 +776,11 @@ mod command_line {
         let dir = tempfile::tempdir().unwrap();
         let bytes = "input: {shape: 1x3x8x8, dtype: uint8}";
         let bytes = NETWORK.replace("input: 1x3x8x8", bytes);
+        let halves = NETWORK.replace("n: 8}", "n: 8, output: {dtype: fp16}}");
         for (name, text) in [
             ("net.yaml", NETWORK),
             ("bytes.yaml", &bytes),
+            ("halves.yaml", &halves),
             ("set.yaml", SET),
         ] {
             std::fs::write(dir.path().join(name), text).unwrap();
@@ -793,6 +795,11 @@ mod command_line {
                 &["bytes.yaml", "--network"],
                 2,
                 "error: bytes.yaml: the input `input` is not fp32 NCHW as it is",
+            ),
+            (
+                &["halves.yaml", "--network"],
+                2,
+                "error: halves.yaml: the output `a` is not fp32 NCHW as it is",
             ),
             (
                 &["set.yaml", "--network"],

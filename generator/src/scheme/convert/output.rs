@@ -32,6 +32,8 @@ struct ConvertOutputContext {
     threads: u32,
     c: u32,
     pixels: u64,
+    /// Elements of an image, and of all.
+    image_len: u64,
     len: u64,
     batched: bool,
     to_fp16: bool,
@@ -75,6 +77,7 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
             threads: THREADS,
             c: x.c,
             pixels: x.pixels(),
+            image_len: x.image_len(),
             len: x.len(),
             batched: x.batch > 1,
             to_fp16: problem.to.dtype == DType::Fp16,

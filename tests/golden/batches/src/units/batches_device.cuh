@@ -99,6 +99,76 @@ template <int PENDING>
 }
 #endif
 
+#ifndef TDC_FP16
+// Pairs of fp16 values in a register, the first in the lower 16 bits.
+
+// Rounds two floats to the nearest fp16 values.
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_fp16x2(float first, float second) {
+    unsigned halves;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+#else
+    asm("{ .reg .f16 lower, upper; cvt.rn.f16.f32 lower, %1; cvt.rn.f16.f32 upper, %2; "
+        "mov.b32 %0, {lower, upper}; }"
+        : "=r"(halves)
+        : "f"(first), "f"(second));
+#endif
+    return halves;
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float tdc_fp16x2_low(unsigned halves) {
+    float value;
+    asm("{ .reg .f16 lower, upper; mov.b32 {lower, upper}, %1; cvt.f32.f16 %0, lower; }"
+        : "=f"(value)
+        : "r"(halves));
+    return value;
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float tdc_fp16x2_high(unsigned halves) {
+    float value;
+    asm("{ .reg .f16 lower, upper; mov.b32 {lower, upper}, %1; cvt.f32.f16 %0, upper; }"
+        : "=f"(value)
+        : "r"(halves));
+    return value;
+}
+
+// The largest of the values of a warp's lanes, none of which is negative or NaN.
+[[maybe_unused]] static __device__ __forceinline__ float tdc_warp_max(float value) {
+#if __CUDA_ARCH__ >= 800
+    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
+#else
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    }
+    return value;
+#endif
+}
+#endif
+
+#ifndef TDC_SATURATED_FP16
+// Rounds two floats to the nearest fp16 values, the first in the lower 16 bits. Magnitudes above 65504, the
+// largest fp16 value, become 65504. NaN stays NaN.
+[[maybe_unused]] static __device__ __forceinline__ unsigned
+tdc_to_saturated_fp16x2(float first, float second) {
+#if __CUDA_ARCH__ >= 800 && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
+    unsigned halves;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+    return halves;
+#elif __CUDA_ARCH__ >= 800
+    // CUDA 11.8 and 12.0 have PTX 7.8 and 8.0, without `satfinite` for fp16.
+    unsigned halves = tdc_to_fp16x2(first, second);
+    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0x7bff7bffu));
+    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(halves) : "r"(0xfbfffbffu));
+    return halves;
+#else
+    first = first != first ? first : fminf(fmaxf(first, -65504.0f), 65504.0f);
+    second = second != second ? second : fminf(fmaxf(second, -65504.0f), 65504.0f);
+    return tdc_to_fp16x2(first, second);
+#endif
+}
+#endif
+
 #ifndef TDC_RELU
 [[maybe_unused]] static __device__ __forceinline__ float tdc_relu(float x) {
     return fmaxf(x, 0.0f);
