@@ -2060,7 +2060,7 @@ fn has_the_bound_of_sums(unit: &PlannedUnit) -> bool {
     let is_limited = activations.any(|activation| {
         matches!(
             activation,
-            Activation::Tanh | Activation::Sigmoid | Activation::HardSigmoid { .. }
+            Activation::Tanh | Activation::Sigmoid | Activation::HardSigmoid
         )
     });
     let is_tucker = matches!(unit.problem, Problem::Tucker(_));

@@ -151,6 +151,16 @@ impl Format {
         }
     }
 
+    /// The format of a network's output of this shape as kernels write it. Of images of one pixel or of one channel both layouts are the same
+    /// bytes: kernels write fp32 in NCHW, and fp16 of one pixel in NHWC.
+    pub fn as_kernels_write(self, shape: TensorShape) -> Self {
+        match self.dtype {
+            DType::Fp16 if shape.pixels() == 1 => Self::FP16_NHWC,
+            DType::Fp32 if shape.pixels() == 1 || shape.c == 1 => Self::default(),
+            _ => self,
+        }
+    }
+
     /// Name in messages and documentation.
     pub fn name(self) -> String {
         format!("{} {}", self.dtype.as_str(), self.layout.name())

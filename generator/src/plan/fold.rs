@@ -14,9 +14,9 @@ use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
     Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, ConvTranspose,
-    ConvTransposeProblem, ConvertProblem, DType, Elementwise, ElementwiseProblem, Epilogue, Format,
+    ConvTransposeProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
     GlobalPoolProblem, InputEncoding, LayerSpec, Linear, LinearProblem, LrnProblem, Network,
-    NormalizeProblem, OpId, OpKind, Problem, Prologue, TensorShape,
+    NormalizeProblem, OpId, OpKind, Problem, Prologue,
 };
 use std::collections::HashMap;
 
@@ -63,7 +63,7 @@ impl FoldedNetwork {
             output_formats: network
                 .outputs
                 .iter()
-                .map(|output| as_kernels_write(output.format, network.op(output.op).y))
+                .map(|output| output.format.as_kernels_write(network.op(output.op).y))
                 .collect(),
         };
         let views = Views::new(network, &consumers);
@@ -87,21 +87,6 @@ impl FoldedNetwork {
             layers: folder.layers,
         }
     }
-}
-
-/// The format of an output as kernels write it. Of images of one pixel or of one channel both layouts are the same bytes: kernels write
-/// fp32 in NCHW, and fp16 of one pixel in NHWC.
-fn as_kernels_write(format: Format, shape: TensorShape) -> Format {
-    match format.dtype {
-        DType::Fp16 if shape.pixels() == 1 => Format::FP16_NHWC,
-        DType::Fp32 if shape.pixels() == 1 || shape.c == 1 => Format::default(),
-        _ => format,
-    }
-}
-
-/// Whether an output of this format is fp32 NCHW in memory.
-pub(super) fn is_stored_as_nchw(format: Format, shape: TensorShape) -> bool {
-    as_kernels_write(format, shape) == Format::default()
 }
 
 struct Folder<'a> {

@@ -1,8 +1,7 @@
 //! Views: values that are stored inside another value, so that concatenation, slice and flatten need no kernel.
 
-use super::fold::is_stored_as_nchw;
 use super::graph::{Value, ValueId};
-use crate::ir::{Network, OpId, OpKind};
+use crate::ir::{Format, Network, OpId, OpKind};
 
 /// The analysis of which ops' outputs are stored inside other values.
 pub(super) struct Views<'a> {
@@ -71,8 +70,9 @@ impl<'a> Views<'a> {
     /// Whether an op's output is an output of the network in fp32 NCHW, so that its value has the caller's memory.
     fn is_nchw_output(&self, id: OpId) -> bool {
         let mut outputs = self.network.outputs.iter();
+        let shape = self.network.op(id).y;
         outputs.any(|output| {
-            output.op == id && is_stored_as_nchw(output.format, self.network.op(id).y)
+            output.op == id && output.format.as_kernels_write(shape) == Format::default()
         })
     }
 
