@@ -81,8 +81,13 @@ fn fp16_bits_at(words: &[f32], index: usize) -> u16 {
 
 /// Runs every unit and lists all failures.
 fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    assert_none(&failures(units, open), units.len());
+}
+
+/// The failures of units.
+fn failures(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) -> Vec<String> {
     let mut device = open(units);
-    let failures: Vec<String> = units
+    units
         .iter()
         .enumerate()
         .filter_map(|(index, unit)| {
@@ -90,12 +95,14 @@ fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Devic
             let failure = result.err()?;
             Some(format!("{}: {failure}", unit.unit.name))
         })
-        .collect();
+        .collect()
+}
+
+fn assert_none(failures: &[String], units: usize) {
     assert!(
         failures.is_empty(),
-        "{} of {} units failed:\n{}",
+        "{} of {units} units failed:\n{}",
         failures.len(),
-        units.len(),
         failures.join("\n")
     );
 }
@@ -2043,28 +2050,11 @@ fn factorised_layers_and_published_schemes_are_right_on_a_gpu() {
     ]);
 }
 
-/// Checks groups of units, each with one program.
+/// Runs every unit of all groups on the GPU and lists all failures. The kernels of a group are loaded at a time.
 fn assert_right_on_a_gpu(groups: Vec<Vec<PlannedUnit>>) {
-    for units in groups {
-        let units: Vec<_> = units.into_iter().filter(has_the_bound_of_sums).collect();
-        assert_right(&units, gpu_here);
-    }
-}
-
-/// Whether the error of an output is that of a norm of many sums. One sum whose terms nearly cancel has a larger relative error, and so have
-/// the large sums of a Tucker layer that an activation function limits to 1.
-fn has_the_bound_of_sums(unit: &PlannedUnit) -> bool {
-    const LEAST: u64 = 8;
-    let activations = unit.problem.kind().activations();
-    let mut activations = activations.into_iter();
-    let is_limited = activations.any(|activation| {
-        matches!(
-            activation,
-            Activation::Tanh | Activation::Sigmoid | Activation::HardSigmoid
-        )
-    });
-    let is_tucker = matches!(unit.problem, Problem::Tucker(_));
-    unit.problem.y().len() >= LEAST && !(is_tucker && is_limited)
+    let count = groups.iter().map(Vec::len).sum();
+    let all = groups.iter().flat_map(|units| failures(units, gpu_here));
+    assert_none(&all.collect::<Vec<_>>(), count);
 }
 
 /// Every tile of a tiled scheme for three small problems: rows that are staged as vectors; prime channels and

@@ -41,12 +41,15 @@ impl Built {
         write_headers(&built.path("cuda")).unwrap();
         let mut objects: Vec<(PathBuf, PathBuf, Option<PathBuf>)> = Vec::new();
         let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
-        let pyramid = (several_outputs::NAME, several_outputs::files());
+        let pyramids = [several_outputs::PLAIN, several_outputs::FORMATS];
+        let pyramids = pyramids.map(|name| (name, several_outputs::files(name)));
         let siamese = (several_inputs::NAME, several_inputs::files());
         let batches = (several_batches::TWO, several_batches::files_of_two());
+        let halves = (several_batches::HALVES, several_batches::files_of_halves());
         let stored = nhwc_activations::EXAMPLES;
         let stored = stored.map(|example| (example.name, example.files()));
-        let others = [pyramid, siamese, batches].into_iter().chain(stored);
+        let others = [siamese, batches, halves].into_iter();
+        let others = others.chain(pyramids).chain(stored);
         for (name, files) in folders().into_iter().chain(others) {
             let folder = built.path(name);
             write(&files, &folder, false).unwrap();
@@ -176,9 +179,13 @@ fn generated_folders_compile_and_compute_correctly() {
     random_weights_give_the_same_bits_twice(&built);
     invalid_command_lines_are_reported(&built);
     layer_sets_check_themselves(&built);
-    several_outputs::all_outputs_are_written(&built);
+    for name in [several_outputs::PLAIN, several_outputs::FORMATS] {
+        several_outputs::all_outputs_are_written(&built, name);
+    }
     several_inputs::all_inputs_are_read(&built);
-    several_batches::programs_take_any_batch(&built);
+    for name in [several_batches::ONE, several_batches::HALVES] {
+        several_batches::programs_take_any_batch(&built, name);
+    }
     several_batches::memory_beyond_the_batch_is_not_touched(&built);
     for example in &nhwc_activations::EXAMPLES {
         nhwc_activations::outputs_of_layers_are_copied(&built, example);

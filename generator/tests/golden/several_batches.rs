@@ -19,6 +19,9 @@ use tdc_weights::{Checkpoint, pack, resolve};
 /// Name of the folder and of the network for one GPU.
 pub const ONE: &str = "batches";
 
+/// The same with an output in fp16.
+pub const HALVES: &str = "batches_of_halves";
+
 /// The same for two GPUs.
 pub const TWO: &str = "batches_of_two";
 
@@ -28,7 +31,7 @@ const LARGEST: u32 = 8;
 /// Images of 1260 bytes, for one GPU of 140 in uint8 NHWC, and 11 results: images and results of odd numbers begin at addresses that are not
 /// multiples of 16 bytes. 140 elements in fp32 are such a multiple.
 pub fn batches(name: &str, gpus: &[&str]) -> Network {
-    let has_bytes = name == ONE;
+    let has_bytes = name != TWO;
     let rows = if has_bytes { 4 } else { 9 };
     let mut net = NetworkBuilder::new(name, TensorShape::new(LARGEST, 5, rows, 7));
     if has_bytes {
@@ -52,7 +55,7 @@ pub fn batches(name: &str, gpus: &[&str]) -> Network {
     net.op("pool", None, OpOptions::GlobalAvgPool);
     let head = OpOptions::Linear(LinearOptions::new(11));
     net.op("head", None, head);
-    if has_bytes {
+    if name == HALVES {
         // 22 bytes an image, so that most images begin where kernels cannot store.
         let format = Format::FP16_NCHW;
         net.add_output(OutputOptions { name: None, format });
@@ -66,6 +69,11 @@ pub fn batches(name: &str, gpus: &[&str]) -> Network {
 /// The plans for one GPU.
 pub fn one() -> Vec<NetworkPlan> {
     plans(&batches(ONE, &["h200"]))
+}
+
+/// The generated folder with an output in fp16.
+pub fn files_of_halves() -> Files {
+    network_files(&plans(&batches(HALVES, &["h200"]))).unwrap()
 }
 
 /// The generated folder for two GPUs.
@@ -130,16 +138,16 @@ fn one_huge_batch_needs_no_table() {
     assert!(!driver.contains("next_plan"));
 }
 
-/// The emitted program, for one GPU.
-pub fn programs_take_any_batch(built: &Built) {
-    let network = batches(ONE, &["h200"]);
+/// The emitted program of [`ONE`] or [`HALVES`].
+pub fn programs_take_any_batch(built: &Built, name: &str) {
+    let network = batches(name, &["h200"]);
     let (weights, input, expected) = case(built, &network);
     let x = std::fs::read(input).unwrap();
-    let output = built.path("batches-output.bin");
+    let output = built.path(&format!("{name}-output.bin"));
     for images in [1, 2, 5, 8] {
-        let part = built.path("batches-part.bin");
+        let part = built.path(&format!("{name}-part.bin"));
         std::fs::write(&part, &x[..images * x.len() / LARGEST as usize]).unwrap();
-        let mut program = built.program(ONE);
+        let mut program = built.program(name);
         program
             .arg("--weights")
             .arg(&weights)
@@ -154,7 +162,7 @@ pub fn programs_take_any_batch(built: &Built) {
     }
     let text = succeed(
         built
-            .program(ONE)
+            .program(name)
             .args(["--batch", "3", "--runs", "0", "--profile"]),
     );
     assert!(
@@ -165,7 +173,7 @@ pub fn programs_take_any_batch(built: &Built) {
         ("0", "--batch must be from 1 to 8, not 0"),
         ("9", "--batch must be from 1 to 8, not 9"),
     ] {
-        let (code, text) = outcome(built.program(ONE).args(["--batch", batch]));
+        let (code, text) = outcome(built.program(name).args(["--batch", batch]));
         assert_eq!(code, Some(2));
         assert!(text.contains(message), "{text}");
     }

@@ -74,20 +74,28 @@ pub(super) fn written(node: &Node, report: &mut Report<'_>) -> Vec<WrittenInput>
     match &node.value {
         Value::Map(entries) if !is_encoding(entries) => entries
             .iter()
-            .filter_map(|(name, node)| {
-                let Value::String(word) = &name.value else {
-                    let message = format!(
-                        "the name of an input must be text, not {}; put it in quotes",
-                        report.quote(name)
-                    );
-                    report.error(name.at, message);
-                    return None;
-                };
-                input(Some(word), node, report)
+            .filter_map(|(key, node)| {
+                let name = name_of("an input", key, report)?;
+                input(Some(name), node, report)
             })
             .collect(),
         _ => input(None, node, report).into_iter().collect(),
     }
+}
+
+/// The key of a mapping of names; `what` has the name.
+pub(super) fn name_of<'n>(
+    what: &str,
+    key: &'n Node,
+    report: &mut Report<'_>,
+) -> Option<&'n String> {
+    if let Value::String(name) = &key.value {
+        return Some(name);
+    }
+    let found = report.quote(key);
+    let message = format!("the name of {what} must be text, not {found}; put it in quotes");
+    report.error(key.at, message);
+    None
 }
 
 /// Whether the entries describe one input. Else they are names and inputs, which may be named as keys are: `{mean: 1x3x8x8, std: 1x3x8x8}`.

@@ -1,6 +1,7 @@
 //! The outputs of a network: their names, and how they are stored in the caller's memory.
 
 use super::fields::Fields;
+use super::inputs::name_of;
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
@@ -39,16 +40,9 @@ pub(super) fn of_model(node: &Node, report: &mut Report<'_>) -> Vec<WrittenOutpu
     match &node.value {
         Value::Map(entries) if has_names(entries) => entries
             .iter()
-            .filter_map(|(name, node)| match &name.value {
-                Value::String(word) => of_one(Some(word), node, report),
-                _ => {
-                    let found = report.quote(name);
-                    let message = format!(
-                        "the name of an output must be text, not {found}; put it in quotes"
-                    );
-                    report.error(name.at, message);
-                    None
-                }
+            .filter_map(|(key, node)| {
+                let name = name_of("an output", key, report)?;
+                of_one(Some(name), node, report)
             })
             .collect(),
         _ => of_one(None, node, report).into_iter().collect(),
@@ -61,6 +55,7 @@ fn has_names(entries: &[(Node, Node)]) -> bool {
     !entries.is_empty() && values.all(|value| matches!(value, Value::Map(_)))
 }
 
+/// The format of one output, which has this name if there are several.
 fn of_one(name: Option<&String>, node: &Node, report: &mut Report<'_>) -> Option<WrittenOutput> {
     let fields = Fields::of(node, "`output`", report)?;
     fields.check_keys(node, Mapping::ModelOutput, &[], report);

@@ -32,8 +32,9 @@ struct ConvertOutputContext {
     threads: u32,
     c: u32,
     pixels: u64,
-    /// Elements of an image, and of all.
+    /// Elements of an image.
     image_len: u64,
+    /// Elements of all images.
     len: u64,
     batched: bool,
     to_fp16: bool,
