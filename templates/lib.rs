@@ -124,6 +124,7 @@ templates![
     "network/driver/failures.cu",
     "network/driver/file_content.cu",
     "network/driver/fp16_value.cu",
+    "network/driver/bf16_value.cu",
     "network/driver/headers.cu",
     "network/driver/layer_access.cu",
     "network/driver/plan_tables.cu",

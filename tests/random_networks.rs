@@ -482,12 +482,12 @@ fn encode_inputs(network: &mut Network, index: usize) {
     }
 }
 
-/// Stores some outputs in fp16 or NHWC.
+/// Stores some outputs in 16 bits or NHWC.
 fn format_outputs(network: &mut Network, index: usize) {
     for (at, output) in network.outputs.iter_mut().enumerate() {
         let kind = index + 2 * at;
         output.format = Format {
-            dtype: [DType::Fp32, DType::Fp16][kind % 2],
+            dtype: [DType::Fp32, DType::Fp16, DType::Fp32, DType::Bf16][kind % 4],
             layout: [Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 3],
         };
     }

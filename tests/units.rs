@@ -74,8 +74,8 @@ fn run_unit(
     y
 }
 
-/// The bits of one of the fp16 numbers of which each word has two.
-fn fp16_bits_at(words: &[f32], index: usize) -> u16 {
+/// The bits of one of the 16-bit numbers of which each word has two.
+fn half_at(words: &[f32], index: usize) -> u16 {
     (words[index / 2].to_bits() >> (16 * (index % 2))) as u16
 }
 
@@ -539,6 +539,67 @@ fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// A problem of fp16 activations with those of bf16; `None` for another.
+fn in_bf16(problem: &Problem) -> Option<Problem> {
+    let bf16 = |format: Format| match format.dtype {
+        DType::Fp16 => Format {
+            dtype: DType::Bf16,
+            ..format
+        },
+        _ => format,
+    };
+    let changed = match *problem {
+        Problem::Conv(conv) if conv.precision == Precision::Fp16 => Problem::Conv(ConvProblem {
+            precision: Precision::Bf16,
+            ..conv.in_formats(bf16(conv.input), bf16(conv.output))
+        }),
+        Problem::Projected(projected) => Problem::Projected(ProjectedProblem {
+            precision: Precision::Bf16,
+            format: bf16(projected.format),
+            ..projected
+        }),
+        Problem::Pool(pool) => Problem::Pool(PoolProblem {
+            input: bf16(pool.input),
+            output: bf16(pool.output),
+            ..pool
+        }),
+        Problem::GlobalPool(pool) => Problem::GlobalPool(GlobalPoolProblem {
+            input: bf16(pool.input),
+            ..pool
+        }),
+        Problem::Convert(convert) => Problem::Convert(ConvertProblem {
+            from: bf16(convert.from),
+            to: bf16(convert.to),
+            ..convert
+        }),
+        _ => return None,
+    };
+    let kind = changed.kind();
+    let formats = [kind.input(), kind.output()].map(|tensor| tensor.format.dtype);
+    formats.contains(&DType::Bf16).then_some(changed)
+}
+
+/// The units of fp16 activations with those of bf16, and the same tiles.
+fn bf16_units(count: usize) -> Vec<PlannedUnit> {
+    let groups: [fn(usize) -> Vec<PlannedUnit>; 9] = [
+        depthwise_nhwc_units,
+        wgmma_fp16_units,
+        wgmma_nhwc_units,
+        wgmma_dilated_units,
+        wgmma_stem_units,
+        wgmma_stem_byte_units,
+        wgmma_projected_units,
+        wgmma_converted_units,
+        nhwc_output_units,
+    ];
+    let fp16 = groups.iter().flat_map(|units| units(count));
+    let requests = fp16.filter_map(|unit| {
+        let problem = in_bf16(&unit.problem)?;
+        Some((problem, unit.scheme, Some(unit.tile.0.clone())))
+    });
+    units(&requests.collect::<Vec<_>>())
+}
+
 /// Pooling and conversions with input or output in an NHWC format, and the pairs of formats of pooling.
 fn nhwc_problems(batch: u32, nhwc: Format, pools: &[(Format, Format)]) -> Vec<Problem> {
     let fp32 = Format::default();
@@ -621,7 +682,10 @@ fn nhwc_format_units() -> Vec<PlannedUnit> {
             .chain(nhwc_problems(batch, split, &[(split, split)]))
             .chain(output_conversions(batch))
     });
-    let requests = problems.map(|problem| (problem, scheme(&problem), None));
+    let problems: Vec<Problem> = problems.collect();
+    let bf16 = problems.iter().filter_map(in_bf16);
+    let all = problems.iter().copied().chain(bf16);
+    let requests = all.map(|problem| (problem, scheme(&problem), None));
     units(&requests.collect::<Vec<_>>())
 }
 
@@ -1575,6 +1639,7 @@ mod random {
         wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
         wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
+        bf16_activations_are_right: bf16_units, 4 of 50;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
@@ -1722,28 +1787,52 @@ fn products_are_rounded_as_the_precision_says_on_a_gpu() {
     assert_precise(&units, gpu_here(&units).as_mut());
 }
 
-/// Outputs of convolutions in fp16 NHWC: 16 to 8 channels, of which output n is twice input n.
+/// Outputs of convolutions in fp16 and bf16 NHWC: 16 to 8 channels, of which output n is twice input n. fp16 saturates; bf16 has the range of
+/// fp32.
 fn assert_saturates(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    // The value of a channel, and bits of its double.
+    let fp16 = [
+        (40_000.0, 0x7bff),
+        (-40_000.0, 0xfbff),
+        (1.5, 0x4200),
+        (-32_752.0, 0xfbff),
+        (32_760.0, 0x7bff),
+    ];
+    assert_doubles(open, Precision::Fp16, fp16);
+    // Two numbers beyond fp16, two operands beside a tie, and a sum beyond fp32, which is infinite.
+    let bf16 = [
+        (2_f32.powi(99), 0x7180),
+        (-1.5 * 2_f32.powi(99), 0xf1c0),
+        (257.0 / 512.0, 0x3f80),
+        (0.502, 0x3f81),
+        (-2.5e38, 0xff80),
+    ];
+    assert_doubles(open, Precision::Bf16, bf16);
+}
+
+/// The bits of the doubles of values that are stored in the type of a precision. That of the last pixel is not a number.
+fn assert_doubles(
+    open: fn(&[PlannedUnit]) -> Box<dyn Device>,
+    precision: Precision,
+    values: [(f32, u16); 5],
+) {
     const C: usize = 16;
     const N: usize = 8;
     const PIXELS: usize = 35;
     let problem = Problem::Conv(ConvProblem {
-        precision: Precision::Fp16,
-        output: Format::FP16_NHWC,
+        precision,
+        output: precision.nhwc_format().unwrap(),
         ..ConvProblem::new(ConvShape::new(C as u32, N as u32, 5, 7, 1, 1))
     });
     let units = units(&["implicit_gemm", "wgmma"].map(|scheme| (problem, scheme, None)));
     assert_eq!(units.len(), 2);
-    // The value of a channel, and fp16 bits of its double; not a number in the last pixel.
-    let values = [40_000.0, -40_000.0, 1.5, -32_752.0, 32_760.0];
-    let bits: [u16; 5] = [0x7bff, 0xfbff, 0x4200, 0xfbff, 0x7bff];
     let kind = |n: usize, pixel: usize| (3 * n + pixel) % values.len();
     let mut x = vec![0.0; C * PIXELS];
     let mut weight = vec![0.0; N * C];
     for n in 0..N {
         weight[n * C + n] = 2.0;
         for pixel in 0..PIXELS {
-            x[n * PIXELS + pixel] = values[kind(n, pixel)];
+            x[n * PIXELS + pixel] = values[kind(n, pixel)].0;
         }
     }
     x[3 * PIXELS - 1] = f32::NAN;
@@ -1752,12 +1841,16 @@ fn assert_saturates(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
         let y = run_unit(device.as_mut(), unit, &x, &weight, N * PIXELS / 2);
         for pixel in 0..PIXELS {
             for n in 0..N {
-                let found = fp16_bits_at(&y, pixel * N + n);
+                let found = half_at(&y, pixel * N + n);
                 let place = format!("{}, pixel {pixel}, channel {n}: {found:#x}", unit.unit.name);
                 if pixel + 1 == PIXELS {
-                    assert!(found & 0x7fff > 0x7c00, "{place}");
+                    let infinity = match precision {
+                        Precision::Bf16 => 0x7f80,
+                        _ => 0x7c00,
+                    };
+                    assert!(found & 0x7fff > infinity, "{place}");
                 } else {
-                    assert_eq!(found, bits[kind(n, pixel)], "{place}");
+                    assert_eq!(found, values[kind(n, pixel)].1, "{place}");
                 }
             }
         }
@@ -1765,13 +1858,13 @@ fn assert_saturates(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
 }
 
 #[test]
-fn fp16_outputs_saturate_and_keep_nan() {
+fn outputs_of_16_bits_saturate_and_keep_nan() {
     assert_saturates(cpu);
 }
 
 #[test]
 #[ignore = "needs a GPU"]
-fn fp16_outputs_saturate_and_keep_nan_on_a_gpu() {
+fn outputs_of_16_bits_saturate_and_keep_nan_on_a_gpu() {
     assert_saturates(gpu_here);
 }
 
@@ -1826,9 +1919,9 @@ fn assert_operands_saturate(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
         for n in 0..N {
             for pixel in 0..PIXELS {
                 let expected = 0.5 * value(n % c, pixel).clamp(-65_504.0, 65_504.0);
-                let found = match conv.writes_fp16_nhwc() {
+                let found = match conv.writes_16_bit_nhwc() {
                     false => y[n * PIXELS + pixel],
-                    true => fp16_value(fp16_bits_at(&y, pixel * N + n)),
+                    true => fp16_value(half_at(&y, pixel * N + n)),
                 };
                 let place = format!("{}, pixel {pixel}, channel {n}", unit.unit.name);
                 assert_eq!(found, expected, "{place}");
@@ -2027,6 +2120,7 @@ fn convolutions_are_right_on_a_gpu() {
         wgmma_converted_units(100),
         nhwc_output_units(300),
         nhwc_format_units(),
+        bf16_units(150),
         winograd_units(300),
     ]);
 }
@@ -2233,7 +2327,8 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 10] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 11] = [
+            bf16_units,
             depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,

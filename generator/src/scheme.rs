@@ -34,6 +34,7 @@ mod single_channel;
 mod split_maxima;
 mod squeeze_excite;
 mod step_order;
+mod stored_pairs;
 mod stride_fixed;
 mod tdc;
 mod tensor_core;

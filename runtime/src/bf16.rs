@@ -1,4 +1,4 @@
-//! Rounding of packed weights to bf16: the upper 16 bits of floats. The emitted packers do the same in C++.
+//! bf16 numbers: the upper 16 bits of floats. The emitted packers round weights to them in C++.
 
 /// Writes values as bf16, two per 32-bit word.
 pub(crate) fn round(values: &[f32], words: &mut [f32]) {
@@ -8,7 +8,7 @@ pub(crate) fn round(values: &[f32], words: &mut [f32]) {
 }
 
 /// The nearest bf16 number, ties to even; all NaNs give the same NaN.
-fn bits(value: f32) -> u16 {
+pub fn bits(value: f32) -> u16 {
     if value.is_nan() {
         return 0x7fff;
     }
@@ -16,13 +16,14 @@ fn bits(value: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
+/// The value of a bf16 number.
+pub fn value(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn value(bits: u16) -> f32 {
-        f32::from_bits(u32::from(bits) << 16)
-    }
 
     #[test]
     fn rounds_to_the_nearest_and_ties_to_even() {

@@ -29,6 +29,7 @@ pub use cudarc;
 
 pub use activation::{Activation, ActivationParameter};
 pub use arch::{Arch, ParseArchError};
+pub use bf16::{bits as bf16_bits, value as bf16_value};
 pub use factor::{Decomposition, FactorRole};
 pub use half::{bits as fp16_bits, value as fp16_value};
 pub use kernel::{

@@ -1,6 +1,6 @@
 #ifndef TDC_WGMMA_SHARED
 #define TDC_WGMMA_SHARED
-// Products as by tdc_wgmma(), in fp16, whose a is in shared memory as well. The memory is declared by
+// Products as by tdc_wgmma(), whose a is in shared memory as well. The memory is declared by
 // TDC_SWIZZLED_SHARED and counted in runs of 16 bytes, eight 16-bit numbers, from its beginning: row r of the
 // first operand is the runs a + ROW_RUNS r and a + ROW_RUNS r + 1, column n of the second one the runs b + n and
 // b + n + pitch. ROW_RUNS is 2, 4 or 8, so that a row of memory has the columns of 1, 2 or 4 products. Run i of
@@ -30,9 +30,9 @@ template <int ROW_RUNS>
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-#define TDC_WGMMA_SHARED_32                                                                  \
+#define TDC_WGMMA_SHARED_32(type)                                                            \
     asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %18, 0; "               \
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"                           \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {"            \
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"      \
                  "}, %16, %17, accumulates, 1, 1, 0, 0; }"                                   \
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),   \
@@ -41,9 +41,9 @@ template <int ROW_RUNS>
                  : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))  \
                  : "memory")
 
-#define TDC_WGMMA_SHARED_64                                                                       \
+#define TDC_WGMMA_SHARED_64(type)                                                                 \
     asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %34, 0; "                    \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"                                \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {"                 \
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "         \
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
                  "}, %32, %33, accumulates, 1, 1, 0, 0; }"                                        \
@@ -56,9 +56,9 @@ template <int ROW_RUNS>
                  : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulates))       \
                  : "memory")
 
-#define TDC_WGMMA_SHARED_128                                                                        \
+#define TDC_WGMMA_SHARED_128(type)                                                                  \
     asm volatile("{ .reg .pred accumulates; setp.ne.b32 accumulates, %66, 0; "                      \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"                                 \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                  \
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
                  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -93,18 +93,24 @@ tdc_wgmma_b_descriptor(unsigned run, unsigned pitch) {
     return GROUP_RUNS << 32 | (run + (pitch << 16));
 }
 
-template <int N, int ROW_RUNS>
+template <int N, int ROW_RUNS, bool BF16 = false>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates) {
     const unsigned first_run = static_cast<unsigned>(__cvta_generic_to_shared(shared)) / 16;
     const unsigned long long a_descriptor = tdc_wgmma_a_descriptor<ROW_RUNS>(first_run + a);
     const unsigned long long b_descriptor = tdc_wgmma_b_descriptor(first_run + b, pitch);
-    if constexpr (N == 32) {
-        TDC_WGMMA_SHARED_32;
+    if constexpr (N == 32 && BF16) {
+        TDC_WGMMA_SHARED_32("bf16");
+    } else if constexpr (N == 32) {
+        TDC_WGMMA_SHARED_32("f16");
+    } else if constexpr (N == 64 && BF16) {
+        TDC_WGMMA_SHARED_64("bf16");
     } else if constexpr (N == 64) {
-        TDC_WGMMA_SHARED_64;
+        TDC_WGMMA_SHARED_64("f16");
+    } else if constexpr (BF16) {
+        TDC_WGMMA_SHARED_128("bf16");
     } else {
-        TDC_WGMMA_SHARED_128;
+        TDC_WGMMA_SHARED_128("f16");
     }
 }
 #undef TDC_WGMMA_SHARED_32
@@ -113,7 +119,7 @@ tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch
 #else
 [[maybe_unused]] static __device__ __forceinline__ void tdc_fence_async_proxy() {}
 
-template <int N, int ROW_RUNS>
+template <int N, int ROW_RUNS, bool BF16 = false>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates) {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -123,7 +129,7 @@ tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch
         const int run = tdc_swizzled<ROW_RUNS>(a + (row + i % 2 * 8) * ROW_RUNS + i / 2);
         a_registers[i] = reinterpret_cast<const unsigned*>(shared)[4 * run + threadIdx.x % 4];
     }
-    tdc_wgmma<N, false>(d, a_registers, shared + 4 * b, pitch, accumulates);
+    tdc_wgmma<N, BF16>(d, a_registers, shared + 4 * b, pitch, accumulates);
 }
 #endif
 #endif

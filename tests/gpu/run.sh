@@ -104,7 +104,7 @@ for step in $steps; do
         check "random networks" ./random_networks --ignored on_a_gpu
         check "low-rank layers" ./low_rank_layers --ignored on_a_gpu
         check "square factors" ./square_factors --ignored on_a_gpu
-        check "fp16 activations" ./fp16_activations --ignored on_a_gpu
+        check "NHWC activations" ./nhwc_activations --ignored on_a_gpu
         for precision in fp32 tf32 fp16 bf16; do
             check "100 bit-identical runs $precision" \
                 ./tdc-gen verify configs/core-shapes.yaml --precision $precision --local-gpu --runs 100

@@ -12,6 +12,8 @@ pub enum DType {
     Fp32,
     /// 16-bit floating point, IEEE 754 binary16.
     Fp16,
+    /// The upper 16 bits of an fp32 number: its range with 8 bits of precision.
+    Bf16,
     /// Two fp16 numbers, hi and lo, whose sum times a power of two is the value. All elements of a tensor share the power of two, which
     /// is in its [header](Format::SPLIT_HEADER_BYTES). Only inside of networks: configs cannot name it.
     Split,
@@ -21,13 +23,17 @@ pub enum DType {
 
 impl DType {
     /// The types that configs may name.
-    pub const NAMES: [(&'static str, Self); 2] = [("fp32", Self::Fp32), ("fp16", Self::Fp16)];
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("fp32", Self::Fp32),
+        ("fp16", Self::Fp16),
+        ("bf16", Self::Bf16),
+    ];
 
     /// Bytes of an element.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Fp32 | Self::Split => 4,
-            Self::Fp16 => 2,
+            Self::Fp16 | Self::Bf16 => 2,
             Self::Uint8 => 1,
         }
     }
@@ -38,6 +44,7 @@ impl DType {
         match self {
             Self::Fp32 | Self::Uint8 => 0.0,
             Self::Fp16 => 4.9e-4,
+            Self::Bf16 => 3.91e-3,
             Self::Split => 2.4e-7,
         }
     }
@@ -47,6 +54,7 @@ impl DType {
         match self {
             Self::Fp32 => "fp32",
             Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
             Self::Split => "split",
             Self::Uint8 => "uint8",
         }
@@ -125,6 +133,18 @@ impl Format {
         layout: Layout::Nchw,
     };
 
+    /// bf16 in NHWC: as [`FP16_NHWC`](Self::FP16_NHWC), with the range of fp32.
+    pub const BF16_NHWC: Self = Self {
+        dtype: DType::Bf16,
+        layout: Layout::Nhwc,
+    };
+
+    /// bf16 in NCHW. Only of a network's output.
+    pub const BF16_NCHW: Self = Self {
+        dtype: DType::Bf16,
+        layout: Layout::Nchw,
+    };
+
     /// Hi and lo in NHWC, for products that are as accurate as those of fp32. A tensor is a header of
     /// [`SPLIT_HEADER_BYTES`](Self::SPLIT_HEADER_BYTES), then hi of all elements, then lo of all elements. The number of channels is a
     /// multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS).
@@ -133,7 +153,7 @@ impl Format {
         layout: Layout::Nhwc,
     };
 
-    /// Channels that kernels load and store at a time in the NHWC formats: 16 bytes of fp16 numbers.
+    /// Channels that kernels load and store at a time in the NHWC formats: 16 bytes of 16-bit numbers.
     pub const RUN_CHANNELS: u32 = 8;
 
     /// Size of the header of a tensor in [`SPLIT_NHWC`](Self::SPLIT_NHWC): the power of two, the number of maxima, two unused words, and
@@ -151,11 +171,19 @@ impl Format {
         }
     }
 
+    /// Whether it is NHWC of 16-bit floating point numbers.
+    pub fn is_16_bit_nhwc(self) -> bool {
+        [Self::FP16_NHWC, Self::BF16_NHWC].contains(&self)
+    }
+
     /// The format of a network's output of this shape as kernels write it. Of images of one pixel or of one channel both layouts are the same
-    /// bytes: kernels write fp32 in NCHW, and fp16 of one pixel in NHWC.
+    /// bytes: kernels write fp32 in NCHW, and 16-bit numbers of one pixel in NHWC.
     pub fn as_kernels_write(self, shape: TensorShape) -> Self {
         match self.dtype {
-            DType::Fp16 if shape.pixels() == 1 => Self::FP16_NHWC,
+            DType::Fp16 | DType::Bf16 if shape.pixels() == 1 => Self {
+                layout: Layout::Nhwc,
+                ..self
+            },
             DType::Fp32 if shape.pixels() == 1 || shape.c == 1 => Self::default(),
             _ => self,
         }
@@ -202,7 +230,7 @@ impl Tensor {
     pub const fn bytes(&self) -> u64 {
         let header = match self.format.dtype {
             DType::Split => Format::SPLIT_HEADER_BYTES,
-            DType::Fp32 | DType::Fp16 | DType::Uint8 => 0,
+            DType::Fp32 | DType::Fp16 | DType::Bf16 | DType::Uint8 => 0,
         };
         self.shape.len() * self.format.dtype.bytes() + header
     }

@@ -48,7 +48,7 @@ impl InputEncoding {
         const LARGEST_BYTE: f64 = 255.0;
         let unit = match self.dtype {
             DType::Uint8 => 1.0 / LARGEST_BYTE,
-            DType::Fp32 | DType::Fp16 | DType::Split => 1.0,
+            DType::Fp32 | DType::Fp16 | DType::Bf16 | DType::Split => 1.0,
         };
         let of_channel = |values: &Option<Vec<f32>>, channel: usize, default: f64| {
             let given = values.as_ref().map(|values| f64::from(values[channel]));

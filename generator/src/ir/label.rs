@@ -17,23 +17,29 @@ pub(super) fn sizes(x: TensorShape) -> String {
 }
 
 /// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
-/// `_tonhwc16` if the other one is fp32 NCHW; for split NHWC likewise `_nhwcsplit`, `_fromnhwcsplit` and `_tonhwcsplit`; for an input in
+/// `_tonhwc16` if the other one is fp32 NCHW; for bf16 NHWC and split NHWC likewise with `nhwcbf16` and `nhwcsplit`; for an input in
 /// uint8 `_fromuint8nhwc`, and the format of the output.
 pub(super) fn formats(input: Format, output: Format) -> String {
-    const FP32: DType = DType::Fp32;
-    let label = match [input.dtype, output.dtype] {
-        [DType::Fp16, DType::Fp16] => "_nhwc16",
-        [DType::Fp16, _] => "_fromnhwc16",
-        [FP32, DType::Fp16] => "_tonhwc16",
-        [DType::Split, DType::Split] => "_nhwcsplit",
-        [DType::Split, _] => "_fromnhwcsplit",
-        [FP32, DType::Split] => "_tonhwcsplit",
-        [FP32, FP32] if input.layout == Layout::Hwcn => "_hwcn",
-        [FP32, FP32] => "",
-        [DType::Uint8, _] => return from_uint8(input, output),
-        [_, DType::Uint8] => unreachable!("only an input is stored in uint8"),
-    };
-    label.to_owned()
+    if input.dtype == DType::Uint8 {
+        return from_uint8(input, output);
+    }
+    match [input, output].map(nhwc_format) {
+        [Some(input), Some(output)] if input == output => format!("_{input}"),
+        [Some(input), _] => format!("_from{input}"),
+        [None, Some(output)] => format!("_to{output}"),
+        [None, None] if input.layout == Layout::Hwcn => "_hwcn".to_owned(),
+        [None, None] => String::new(),
+    }
+}
+
+/// `nhwc16`, `nhwcbf16` or `nhwcsplit`; none for other formats.
+pub(super) fn nhwc_format(format: Format) -> Option<&'static str> {
+    match format {
+        Format::FP16_NHWC => Some("nhwc16"),
+        Format::BF16_NHWC => Some("nhwcbf16"),
+        Format::SPLIT_NHWC => Some("nhwcsplit"),
+        _ => None,
+    }
 }
 
 /// `_fromuint8nhwc`, followed by the format of the output as by [`formats`].

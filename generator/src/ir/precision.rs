@@ -1,5 +1,6 @@
 //! Precision of a convolution: the rounding of its products, its tolerance, and the order of its sums.
 
+use super::Format;
 use serde::{Deserialize, Serialize};
 
 /// How the products of a convolution may be rounded. Tensors in memory are fp32 and sums are added in fp32, in every precision.
@@ -36,6 +37,15 @@ impl Precision {
             Self::Tf32 => "tf32",
             Self::Fp16 => "fp16",
             Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The NHWC format whose numbers products in this precision read as they are; `None` for the precisions of fp32 numbers.
+    pub const fn nhwc_format(self) -> Option<Format> {
+        match self {
+            Self::Fp32 | Self::Tf32 => None,
+            Self::Fp16 => Some(Format::FP16_NHWC),
+            Self::Bf16 => Some(Format::BF16_NHWC),
         }
     }
 

@@ -115,7 +115,7 @@ pub(super) fn pointee(dtype: DType) -> &'static str {
         DType::Fp32 => "float",
         DType::Uint8 => "unsigned char",
         // Eight values, as they are loaded and stored.
-        DType::Fp16 | DType::Split => "uint4",
+        DType::Fp16 | DType::Bf16 | DType::Split => "uint4",
     }
 }
 

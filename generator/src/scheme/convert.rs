@@ -52,7 +52,7 @@ impl Scheme for Convert {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo::own(
-            "conversions between fp32 NCHW and HWCN, fp16 NHWC or split NHWC, and to the formats of outputs",
+            "conversions between fp32 NCHW and HWCN, fp16 NHWC, bf16 NHWC or split NHWC, and to the formats of outputs",
         )
     }
 

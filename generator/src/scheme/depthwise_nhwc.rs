@@ -1,4 +1,4 @@
-//! `depthwise_nhwc`: a convolution with as many groups as channels, of activations in fp16 or split NHWC.
+//! `depthwise_nhwc`: a convolution with as many groups as channels, of activations in fp16, bf16 or split NHWC.
 //!
 //! A thread has a run of 4 or 8 adjacent channels. It computes strips, RH rows of RW adjacent pixels, one after the other; the filters of
 //! its channels stay in registers, if they fit. Loads and stores of adjacent threads are adjacent. A block has adjacent strips, so that
@@ -9,13 +9,16 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
+use super::stored_pairs::{StoredPairs, device_parts};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
     context, tile_numbers, without_nhwc_strides,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Format, MAX_ELEMENTS, Precision, Problem, Reduce, never_grows};
+use crate::ir::{
+    ConvProblem, DType, Format, MAX_ELEMENTS, Precision, Problem, Reduce, never_grows,
+};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
@@ -97,6 +100,8 @@ struct DepthwiseNhwcContext {
     make: &'static str,
     /// Input and output are split NHWC; runs from hi to lo.
     split: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     x_plane: u64,
     y_plane: u64,
     dequant_scale_at: usize,
@@ -231,7 +236,7 @@ impl DepthwiseNhwcGeometry {
     }
 }
 
-/// Whether input and output are in split NHWC, not in fp16 NHWC.
+/// Whether input and output are in split NHWC, not of 16-bit numbers.
 fn is_split(problem: &ConvProblem) -> bool {
     problem.input == Format::SPLIT_NHWC
 }
@@ -250,7 +255,9 @@ fn supports_problem(problem: &ConvProblem) -> bool {
         padding.right,
     ];
     let has_formats = match problem.input {
-        Format::FP16_NHWC => problem.precision == Precision::Fp16,
+        Format::FP16_NHWC | Format::BF16_NHWC => {
+            problem.precision.nhwc_format() == Some(problem.input)
+        }
         Format::SPLIT_NHWC => {
             problem.precision != Precision::Bf16 && never_grows(problem.epilogue.activation)
         }
@@ -324,9 +331,9 @@ impl Scheme for DepthwiseNhwc {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp16],
+            precisions: &[Precision::Fp16, Precision::Bf16],
             ..SchemeInfo::own(
-                "convolutions with as many groups as input and output channels whose activations are in fp16 NHWC (`activations: fp16`) or split NHWC, without prologue and residual",
+                "convolutions with as many groups as input and output channels whose activations are in fp16 NHWC (`activations: fp16`), bf16 NHWC or split NHWC, without prologue and residual",
             )
         }
     }
@@ -382,6 +389,7 @@ fn kernel(
     let shape = &problem.shape;
     let tile = sizes.tile;
     let split = is_split(problem);
+    let dtypes = [problem.input.dtype, problem.output.dtype];
     let checks_strip_thread = sizes.threads() != tile.run_threads * tile.strip_threads;
     let checks_run = !sizes.runs.is_multiple_of(tile.run_threads);
     let (vector, words, zero, make): (_, &[&str], _, _) = match tile.channels {
@@ -433,6 +441,7 @@ fn kernel(
         zero,
         make,
         split,
+        pairs: StoredPairs::of(dtypes),
         x_plane: plane(shape.input_len()),
         y_plane: plane(shape.output_len()),
         dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
@@ -447,9 +456,10 @@ fn kernel(
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: match split {
-            true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
-            false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
+        // Weights are fp16 numbers in any case.
+        device: match problem.input.dtype {
+            DType::Bf16 => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::Bf16],
+            _ => device_parts(dtypes),
         },
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),

@@ -25,7 +25,7 @@ pub enum DevicePart {
     /// `tdc_split_scale`, `tdc_split_max`, `tdc_to_split` and others: tensors of two fp16 numbers for each value, with a header. Uses
     /// `Fp16`.
     SplitTensor,
-    /// `tdc_to_bf16x2`: pairs of bf16 numbers.
+    /// `tdc_to_bf16x2`, `tdc_bf16x2_low`, `tdc_bf16x2_high`: pairs of bf16 numbers.
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp (`mma.sync`).
     Mma,

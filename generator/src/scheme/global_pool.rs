@@ -2,9 +2,10 @@
 //! butterfly of shuffles.
 
 use super::info::SchemeInfo;
+use super::stored_pairs::{StoredPairs, device_parts};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers, without_nhwc_strides,
+    Blueprint, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context, tile_numbers,
+    without_nhwc_strides,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
@@ -40,6 +41,8 @@ struct GlobalPoolContext {
     /// Two numbers for each value; runs from hi to lo.
     split: bool,
     plane: u64,
+    #[serde(flatten)]
+    pairs: StoredPairs,
 }
 
 /// Channels of a warp in NHWC.
@@ -74,6 +77,7 @@ impl Scheme for GlobalPool {
         let GlobalPoolTile { warps } = GlobalPoolTile::from_tile(tile).expect("a supported tile");
         let is_nhwc = p.input.layout == Layout::Nhwc;
         let split = p.input == Format::SPLIT_NHWC;
+        let dtypes = [p.input.dtype, problem.kind().output().format.dtype];
         let channels_of_warp = if is_nhwc { NHWC_CHANNELS } else { 1 };
         let channel_warps = p.x.c.div_ceil(channels_of_warp);
         let channels = u64::from(p.x.batch) * u64::from(channel_warps);
@@ -101,19 +105,14 @@ impl Scheme for GlobalPool {
                     checks_group: !p.x.c.is_multiple_of(channels_of_warp),
                     split,
                     plane: p.x.len() / u64::from(Format::RUN_CHANNELS),
+                    pairs: StoredPairs::of(dtypes),
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
                 pdl: true,
-                device: match (is_nhwc, split) {
-                    (_, true) => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
-                    (true, false) => {
-                        &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16]
-                    }
-                    (false, false) => &[DevicePart::Pdl],
-                },
+                device: device_parts(dtypes),
                 args,
                 work: KernelWork {
                     blocks,

@@ -97,7 +97,7 @@ impl Scheme for ImplicitGemm {
             ],
             ..SchemeInfo::own(
                 "convolutions with at least 8 output channels, and 2 to 4, or at least 8, input channels; grouped ones if a group, or several \
-                 merged ones, have at least 8 input channels; the output may be fp16 NHWC",
+                 merged ones, have at least 8 input channels; the output may be fp16 or bf16 NHWC",
             )
         }
     }
@@ -180,11 +180,10 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     let enough = groups.c >= MMA_K / 2 || step.columns > 1;
     let is_depthwise = shape.groups > 1 && shape.groups == shape.c;
     let writes = problem.output == Format::default()
-        || problem.writes_fp16_nhwc()
-            && problem.precision == Precision::Fp16
+        || problem.precision.nhwc_format() == Some(problem.output)
             && [shape.n, groups.n]
                 .into_iter()
-                .all(|channels| Format::FP16_NHWC.fits_channels(channels));
+                .all(|channels| problem.output.fits_channels(channels));
     // Only if tiling supports the filter is its number of taps small.
     supports_grouped_tiling(problem)
         && enough

@@ -2,7 +2,8 @@
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
-use super::{Blueprint, DevicePart, Scheme, Tile, TileField, without_nhwc_strides};
+use super::stored_pairs::{StoredPairs, device_parts};
+use super::{Blueprint, Scheme, Tile, TileField, without_nhwc_strides};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{Format, Layout, PoolKind, PoolProblem, Problem, TensorShape};
@@ -34,10 +35,12 @@ struct PoolContext {
     elements: Elements,
     max: bool,
     count_include_pad: bool,
-    /// Input or output are fp16 or split NHWC, the output is fp16 NHWC, and both are split NHWC.
+    /// The input is NHWC, the output is NHWC of 16-bit numbers, and both are split NHWC.
     reads_nhwc: bool,
-    writes_fp16: bool,
+    writes_16_bits: bool,
     split: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     /// Runs from hi to lo.
     x_plane: u64,
     y_plane: u64,
@@ -85,6 +88,7 @@ impl Scheme for Pool {
             [p.input, p.output].map(|format| format.layout == Layout::Nhwc);
         let is_nhwc = reads_nhwc || writes_nhwc;
         let split = p.output == Format::SPLIT_NHWC;
+        let dtypes = [p.input.dtype, p.output.dtype];
         let plane = |shape: TensorShape| shape.len() / u64::from(Format::RUN_CHANNELS);
         let elements = match is_nhwc {
             true => Elements::runs(problem, tile, Format::RUN_CHANNELS),
@@ -120,8 +124,9 @@ impl Scheme for Pool {
                         count_include_pad: true,
                     },
                 reads_nhwc,
-                writes_fp16: p.output == Format::FP16_NHWC,
+                writes_16_bits: p.output.is_16_bit_nhwc(),
                 split,
+                pairs: StoredPairs::of(dtypes),
                 x_plane: plane(p.x),
                 y_plane: plane(y),
                 unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
@@ -137,10 +142,7 @@ impl Scheme for Pool {
         let mut blueprint = kernel.blueprint(problem, &elements);
         if is_nhwc {
             let kernel = &mut blueprint.kernels[0];
-            kernel.device = match split {
-                true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
-                false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
-            };
+            kernel.device = device_parts(dtypes);
             kernel.args = without_nhwc_strides(std::mem::take(&mut kernel.args), problem);
         }
         blueprint

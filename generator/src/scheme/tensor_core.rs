@@ -167,13 +167,7 @@ impl Blocking {
             ]
             .into(),
             filter: self.filter,
-            transform: match problem.precision {
-                Precision::Bf16 => Transform::Bf16,
-                _ => Transform::Fp16 {
-                    run: MMA_M * MMA_K,
-                    terms: split_terms(problem.precision),
-                },
-            },
+            transform: weight_transform(problem.precision, MMA_M * MMA_K),
             prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
         }
     }
@@ -347,6 +341,17 @@ pub(super) fn step_weights(precision: Precision) -> u32 {
 /// Packed weights of a K step for `channels` output channels, in 32-bit words.
 pub(super) fn step_weights_of(channels: u32, split_terms: u32) -> u32 {
     channels * MMA_K / 2 * split_terms
+}
+
+/// How weights that tensor cores multiply are stored; `run` numbers of hi are followed by as many of lo, if there are any.
+pub(super) fn weight_transform(precision: Precision, run: u32) -> Transform {
+    match precision {
+        Precision::Bf16 => Transform::Bf16,
+        _ => Transform::Fp16 {
+            run,
+            terms: split_terms(precision),
+        },
+    }
 }
 
 /// Whether `implicit_gemm` and `wgmma` scale the input, and add partial sums in fp32.

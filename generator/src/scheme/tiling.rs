@@ -302,7 +302,7 @@ impl BlockOutput {
     /// Outputs of a vector, which are stored at once. In NCHW they are pixels of a channel, and either vectors do not cross the end of a
     /// row, or rows are contiguous; in fp16 NHWC they are channels of a pixel.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
-        if problem.writes_fp16_nhwc() {
+        if problem.writes_16_bit_nhwc() {
             return Format::RUN_CHANNELS;
         }
         let shape = &problem.shape;
@@ -333,7 +333,7 @@ impl BlockOutput {
         let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
         let bytes = |rows: u32, columns: u32| 4 * u64::from(rows) * u64::from(columns);
         // Number of contiguous runs, bytes of a run, and the distances in bytes at which runs can start.
-        let (runs, run, apart) = if problem.writes_fp16_nhwc() {
+        let (runs, run, apart) = if problem.writes_16_bit_nhwc() {
             let of_pixel = |channels: u32| problem.output.dtype.bytes() * u64::from(channels);
             let n = problem.shape.n;
             (

@@ -141,10 +141,9 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 
 /// Whether the output's format is one that epilogues store.
 fn writes_supported_format(problem: &ConvProblem) -> bool {
-    let is_known = [Format::default(), Format::FP16_NHWC].contains(&problem.output);
-    let is_fp16 =
-        problem.precision == Precision::Fp16 && Format::FP16_NHWC.fits_channels(problem.shape.n);
-    is_known && (!problem.writes_fp16_nhwc() || is_fp16)
+    problem.output == Format::default()
+        || problem.precision.nhwc_format() == Some(problem.output)
+            && problem.output.fits_channels(problem.shape.n)
 }
 
 /// Whether the convolution is a product that tensor cores compute.

@@ -1,7 +1,7 @@
 //! Dense tensors as they are in memory, in 32-bit words.
 
 use crate::ir::{DType, Format, Tensor, TensorShape};
-use tdc_runtime::{fp16_bits, fp16_value};
+use tdc_runtime::{bf16_bits, bf16_value, fp16_bits, fp16_value};
 
 /// Words of the header of a split tensor.
 const SPLIT_HEADER_WORDS: usize = Format::SPLIT_HEADER_BYTES as usize / 4;
@@ -20,7 +20,8 @@ pub(super) fn stored_words(Tensor { shape, format }: Tensor, values: &[f32]) -> 
     }
     match format.dtype {
         DType::Fp32 => ordered,
-        DType::Fp16 => ordered.chunks(2).map(fp16_word).collect(),
+        DType::Fp16 => pair_words(&ordered, fp16_bits),
+        DType::Bf16 => pair_words(&ordered, bf16_bits),
         DType::Split => split_words(&ordered),
         DType::Uint8 => ordered.chunks(4).map(byte_word).collect(),
     }
@@ -30,7 +31,8 @@ pub(super) fn stored_words(Tensor { shape, format }: Tensor, values: &[f32]) -> 
 pub(super) fn values_of_words(Tensor { shape, format }: Tensor, words: Vec<f32>) -> Vec<f32> {
     let ordered = match format.dtype {
         DType::Fp32 => words,
-        DType::Fp16 => words.iter().flat_map(|&word| fp16_values(word)).collect(),
+        DType::Fp16 => pair_values(&words, fp16_value),
+        DType::Bf16 => pair_values(&words, bf16_value),
         DType::Split => split_values(&words),
         DType::Uint8 => words.iter().flat_map(|&word| byte_values(word)).collect(),
     };
@@ -49,6 +51,10 @@ pub(super) fn rounded_to(format: Format, values: Vec<f32>) -> Vec<f32> {
         DType::Fp16 => values
             .into_iter()
             .map(|value| fp16_value(fp16_bits(value)))
+            .collect(),
+        DType::Bf16 => values
+            .into_iter()
+            .map(|value| bf16_value(bf16_bits(value)))
             .collect(),
         DType::Split => {
             let scale = split_scale(&values);
@@ -118,14 +124,12 @@ fn split_values(words: &[f32]) -> Vec<f32> {
     let maxima = (header[1].to_bits() as usize).min(Format::SPLIT_MAXIMA as usize);
     let bound = largest_magnitude(&header[4..][..maxima]);
     let (hi, lo) = numbers.split_at(numbers.len() / 2);
-    let pairs = hi.iter().zip(lo).flat_map(|(&hi, &lo)| {
-        let (hi, lo) = (fp16_values(hi), fp16_values(lo));
-        [hi[0] + lo[0], hi[1] + lo[1]]
-    });
+    let [hi, lo] = [hi, lo].map(|words| pair_values(words, fp16_value));
     // Rounding may add a last bit to the largest value.
     let limit = bound * (1.0 + 1e-6);
-    pairs
-        .map(|sum| sum * scale)
+    hi.iter()
+        .zip(lo)
+        .map(|(hi, lo)| (hi + lo) * scale)
         .map(|value| {
             if value.abs() <= limit {
                 value
@@ -136,12 +140,13 @@ fn split_values(words: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-fn fp16_word(pair: &[f32]) -> f32 {
-    let bits = |index: usize| {
-        pair.get(index)
-            .map_or(0, |&value| u32::from(fp16_bits(value)))
+/// Words of two 16-bit numbers; the second one of the last word may be missing.
+fn pair_words(values: &[f32], to_bits: fn(f32) -> u16) -> Vec<f32> {
+    let word = |pair: &[f32]| {
+        let bits = |at: usize| pair.get(at).map_or(0, |&value| u32::from(to_bits(value)));
+        f32::from_bits(bits(0) | bits(1) << 16)
     };
-    f32::from_bits(bits(0) | bits(1) << 16)
+    values.chunks(2).map(word).collect()
 }
 
 /// Up to four whole numbers from 0 to 255.
@@ -154,9 +159,13 @@ fn byte_values(word: f32) -> [f32; 4] {
     word.to_bits().to_le_bytes().map(f32::from)
 }
 
-fn fp16_values(word: f32) -> [f32; 2] {
-    let bits = word.to_bits();
-    [bits as u16, (bits >> 16) as u16].map(fp16_value)
+/// The values of words of two 16-bit numbers.
+fn pair_values(words: &[f32], value: fn(u16) -> f32) -> Vec<f32> {
+    let pair = |word: &f32| {
+        let bits = word.to_bits();
+        [bits as u16, (bits >> 16) as u16].map(value)
+    };
+    words.iter().flat_map(pair).collect()
 }
 
 /// Each plane of an NCHW tensor in another format: the index of its first pixel and the distance of the pixels.

@@ -1,4 +1,4 @@
-//! Networks with tensors in fp16 and in split NHWC: their programs run them, and copy the output of each layer to fp32 NCHW.
+//! Networks with tensors in fp16, bf16 and split NHWC: their programs run them, and copy the output of each layer to fp32 NCHW.
 
 use crate::run::{Built, floats, stored_input, stored_output, succeed};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub struct Example {
 }
 
 /// One network for each format.
-pub const EXAMPLES: [Example; 2] = [
+pub const EXAMPLES: [Example; 3] = [
     Example {
         name: "halves",
         images: 2,
@@ -41,6 +41,15 @@ pub const EXAMPLES: [Example; 2] = [
         output: ", output: {dtype: fp16}",
         format: Format::FP16_NHWC,
         bound: 5e-3,
+    },
+    Example {
+        name: "brain_floats",
+        images: 2,
+        keys: "activations: bf16\nprecision: bf16\n",
+        encoding: "",
+        output: ", output: {dtype: bf16}",
+        format: Format::BF16_NHWC,
+        bound: 4e-2,
     },
     Example {
         name: "splits",

@@ -13,7 +13,7 @@ use tdc_generator::ir::{DType, Layout, Problem};
 use tdc_generator::plan::{PlannedTensor, recipes};
 use tdc_generator::verify::reference::evaluate_network;
 use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
-use tdc_runtime::{Transform, fp16_value};
+use tdc_runtime::{Transform, bf16_value, fp16_value};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 const FLAGS: &[&str] = &[
@@ -652,11 +652,14 @@ fn variants_are_chosen_at_load(built: &Built) {
 pub fn stored_output(output: &PlannedTensor, path: &Path) -> Vec<f32> {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes.len() as u64, output.bytes(), "{}", output.name);
+    let halves = |value: fn(u16) -> f32| {
+        let halves = bytes.chunks_exact(2);
+        let bits = halves.map(|bytes| u16::from_le_bytes(bytes.try_into().unwrap()));
+        bits.map(value).collect()
+    };
     let stored: Vec<f32> = match output.format.dtype {
-        DType::Fp16 => bytes
-            .chunks_exact(2)
-            .map(|bytes| fp16_value(u16::from_le_bytes(bytes.try_into().unwrap())))
-            .collect(),
+        DType::Fp16 => halves(fp16_value),
+        DType::Bf16 => halves(bf16_value),
         _ => bytes
             .chunks_exact(4)
             .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))

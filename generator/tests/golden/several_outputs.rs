@@ -32,6 +32,7 @@ fn pyramid(name: &str) -> Network {
     net.op("stem", None, conv(7));
     net.add_output(output("low", DType::Fp16, Layout::Nhwc));
     net.op("relu", None, OpOptions::Activation(Activation::Relu));
+    net.add_output(output("features", DType::Bf16, Layout::Nchw));
     net.op(
         "slice",
         None,
@@ -44,6 +45,7 @@ fn pyramid(name: &str) -> Network {
     net.op("both", Some(&both), OpOptions::Concat);
     net.add_output(output("both", DType::Fp32, Layout::Nhwc));
     net.op("mean", None, OpOptions::GlobalAvgPool);
+    net.add_output(output("pooled", DType::Bf16, Layout::Nhwc));
     net.op("scores", None, OpOptions::Linear(LinearOptions::new(5)));
     net.add_output(output("logits", DType::Fp16, Layout::Nchw));
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
@@ -92,7 +94,10 @@ pub fn all_outputs_are_written(built: &Built, name: &str) {
         .iter()
         .map(|output| &output.name[..])
         .collect();
-    assert_eq!(names, ["low", "part", "top", "both", "logits"]);
+    assert_eq!(
+        names,
+        ["low", "features", "part", "top", "both", "pooled", "logits"]
+    );
     for (output, planned) in network.outputs.iter().zip(&plan.outputs) {
         assert!(text.lines().any(|line| line == output.name), "{text}");
         let found = stored_output(planned, &path(&output.name));
@@ -110,5 +115,5 @@ pub fn all_outputs_are_written(built: &Built, name: &str) {
     }
     let (code, text) = outcome(&mut run(&["--output", "one-too-many"]));
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("--output 5 times"), "{text}");
+    assert!(text.contains("--output 7 times"), "{text}");
 }

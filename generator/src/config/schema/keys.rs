@@ -183,15 +183,15 @@ pub static ROWS: &[Row] = &[
     Row::new(
         Key::Activations,
         of!(Network | ModelOptions),
-        "`fp32` or `fp16`",
+        "`fp32`, `fp16` or `bf16`",
         "`fp32`",
         "how [activation tensors inside the network](configs.md#activations) may be stored",
     )
     .overridden_by(
         "activations",
         "TYPE",
-        "how activation tensors inside the network may be stored, instead of as the config says: with `fp16` those between \
-         convolutions of precision fp16, where the planner predicts that it is faster",
+        "how activation tensors inside the network may be stored, instead of as the config says: with `fp16` or `bf16` \
+         those between convolutions of the same precision, where the planner predicts that it is faster",
     ),
     Row::new(
         Key::Tolerance,
@@ -811,7 +811,7 @@ pub static ROWS: &[Row] = &[
     Row::new(
         Key::Dtype,
         of!(Output | ModelOutput),
-        "`fp32` or `fp16`",
+        "`fp32`, `fp16` or `bf16`",
         "`fp32`",
         "element type; fp16 values beyond 65504 become 65504",
     ),

@@ -49,9 +49,9 @@ impl ConvProblem {
         }
     }
 
-    /// Whether the output, and a residual, are fp16 NHWC.
-    pub fn writes_fp16_nhwc(&self) -> bool {
-        self.output == Format::FP16_NHWC
+    /// Whether the output, and a residual, are fp16 or bf16 NHWC.
+    pub fn writes_16_bit_nhwc(&self) -> bool {
+        self.output.is_16_bit_nhwc()
     }
 
     /// Whether the output, and a residual, are split NHWC.

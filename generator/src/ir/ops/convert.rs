@@ -24,9 +24,10 @@ impl ConvertProblem {
         const FP32_NHWC: Format = Format::fp32(Layout::Nhwc);
         match (self.from, self.to) {
             (PLAIN, HWCN) | (HWCN, PLAIN) => true,
-            (PLAIN, FP32_NHWC | Format::FP16_NCHW | Format::FP16_NHWC) => true,
+            (PLAIN, FP32_NHWC | Format::FP16_NCHW | Format::BF16_NCHW) => true,
+            (PLAIN, Format::FP16_NHWC | Format::BF16_NHWC) => true,
             (PLAIN, Format::SPLIT_NHWC)
-            | (Format::FP16_NHWC | Format::SPLIT_NHWC, PLAIN | FP32_NHWC) => {
+            | (Format::FP16_NHWC | Format::BF16_NHWC | Format::SPLIT_NHWC, PLAIN | FP32_NHWC) => {
                 Format::SPLIT_NHWC.fits_channels(self.x.c)
             }
             _ => false,
@@ -48,23 +49,22 @@ impl ProblemKind for ConvertProblem {
     }
 
     fn label(&self) -> String {
-        let from = match (self.from.dtype, self.from.layout) {
-            (DType::Fp16, _) => "_fromnhwc16",
-            (DType::Split, _) => "_fromnhwcsplit",
-            _ => "",
+        let name = |direction: &str, format| match format {
+            Some(format) => format!("_{direction}{format}"),
+            None => String::new(),
         };
+        let from = name("from", label::nhwc_format(self.from));
         // One of two formats is not named: fp32 NCHW, or HWCN as the input.
         let to = match (self.to.dtype, self.to.layout) {
-            (DType::Fp16, Layout::Nchw) => "_tonchw16",
-            (DType::Fp16, _) => "_tonhwc16",
-            (DType::Split, _) => "_tonhwcsplit",
-            (_, Layout::Nhwc) => "_tonhwc",
-            (_, Layout::Hwcn) => "_hwcn",
-            (_, Layout::Nchw) if self.from.layout == Layout::Hwcn => "_nchw",
-            (_, Layout::Nchw) => "",
+            (DType::Fp16, Layout::Nchw) => "_tonchw16".to_owned(),
+            (DType::Bf16, Layout::Nchw) => "_tonchwbf16".to_owned(),
+            (DType::Fp32, Layout::Nhwc) => "_tonhwc".to_owned(),
+            (_, Layout::Nhwc) => name("to", label::nhwc_format(self.to)),
+            (_, Layout::Hwcn) => "_hwcn".to_owned(),
+            (_, Layout::Nchw) if self.from.layout == Layout::Hwcn => "_nchw".to_owned(),
+            (_, Layout::Nchw) => String::new(),
         };
-        let formats = from.to_owned() + to;
-        format!("convert{}{formats}", label::sizes(self.x))
+        format!("convert{}{from}{to}", label::sizes(self.x))
     }
 
     fn description(&self) -> String {

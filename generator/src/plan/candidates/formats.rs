@@ -3,12 +3,14 @@
 //! The search chooses formats and conversions by the time of the whole chain.
 //!
 //! - fp16 NHWC, where the network allows it, for convolutions of precision fp16. Their products are of fp16 numbers in any case, so an fp16
-//!   input loses nothing that they would keep; an output, and a residual, are rounded in addition.
+//!   input loses nothing that they would keep; an output, and a residual, are rounded in addition. bf16 NHWC likewise.
 //! - Split NHWC for fp32 activations. It keeps 22 bits of values that are not much smaller than the largest.
 
 use super::candidate::Candidate;
 use super::linear_as_convolution::as_convolution;
-use crate::ir::{ConvProblem, DType, Format, GlobalPoolProblem, PoolProblem, Precision, Problem};
+use crate::ir::{
+    ConvProblem, DType, Format, GlobalPoolProblem, Layout, PoolProblem, Precision, Problem,
+};
 use crate::plan::graph::{Task, TaskGraph};
 
 /// Adds the candidates of each task that can have such an input or output.
@@ -19,8 +21,8 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         // A flattened image has another order of elements in NHWC.
         let is_flattened = graph.values[task.x.0].shape != task.problem.x();
         let problems = match graph.activations {
-            DType::Fp16 => in_fp16(task),
-            _ => in_split(task),
+            DType::Fp32 => in_split(task),
+            dtype => in_16_bits(task, dtype),
         };
         let problems = problems
             .into_iter()
@@ -38,8 +40,11 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
 /// The NHWC format of both input and output of a convolution, if the network may store activations in one.
 pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Format> {
     match graph.activations {
-        DType::Fp16 => (conv.precision == Precision::Fp16).then_some(Format::FP16_NHWC),
-        _ => Some(Format::SPLIT_NHWC),
+        DType::Fp32 => Some(Format::SPLIT_NHWC),
+        dtype => conv
+            .precision
+            .nhwc_format()
+            .filter(|format| format.dtype == dtype),
     }
 }
 
@@ -64,15 +69,17 @@ fn is_first_layer(conv: &ConvProblem) -> bool {
     conv.shape.c <= 4
 }
 
-/// The problem of a task with fp16 input, fp16 output, and both, as far as its schemes may support them.
-fn in_fp16(task: &Task) -> Vec<Problem> {
-    let (fp32, fp16) = (Format::default(), Format::FP16_NHWC);
-    let multiplies_fp16 = |conv: &ConvProblem| conv.precision == Precision::Fp16;
-    in_formats(
-        task,
-        &[(fp16, fp16), (fp16, fp32), (fp32, fp16)],
-        multiplies_fp16,
-    )
+/// The problem of a task with input, output, and both in NHWC of this 16-bit type, as far as its schemes may support them.
+fn in_16_bits(task: &Task, dtype: DType) -> Vec<Problem> {
+    let fp32 = Format::default();
+    let nhwc = Format {
+        dtype,
+        layout: Layout::Nhwc,
+    };
+    let pairs = [(nhwc, nhwc), (nhwc, fp32), (fp32, nhwc)];
+    in_formats(task, &pairs, |conv| {
+        conv.precision.nhwc_format() == Some(nhwc)
+    })
 }
 
 /// The same with split input, and for a first layer with split output. An fp32 input of other layers is converted by a unit of the

@@ -97,8 +97,7 @@ fn pointwise(task: &Task) -> Option<&ConvProblem> {
     let is_plain = task.parameters.factors.is_empty()
         && task.parameters.scale_shift.is_none()
         && task.scheme.is_none()
-        && task.problem.is_deterministic()
-        && conv.precision != Precision::Bf16;
+        && task.problem.is_deterministic();
     let is_pointwise =
         [shape.r, shape.s, shape.groups] == [1; 3] && shape.padding == Padding::default();
     (is_plain && is_pointwise).then_some(conv)

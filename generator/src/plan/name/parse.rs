@@ -328,6 +328,9 @@ impl Words<'_> {
             ("nhwc16", [Format::FP16_NHWC; 2]),
             ("fromnhwc16", [Format::FP16_NHWC, fp32]),
             ("tonhwc16", [fp32, Format::FP16_NHWC]),
+            ("nhwcbf16", [Format::BF16_NHWC; 2]),
+            ("fromnhwcbf16", [Format::BF16_NHWC, fp32]),
+            ("tonhwcbf16", [fp32, Format::BF16_NHWC]),
             ("nhwcsplit", [Format::SPLIT_NHWC; 2]),
             ("fromnhwcsplit", [Format::SPLIT_NHWC, fp32]),
             ("tonhwcsplit", [fp32, Format::SPLIT_NHWC]),
@@ -530,6 +533,7 @@ impl Words<'_> {
         let [nchw, nhwc, hwcn] = Layout::ALL.map(Format::fp32);
         let words = [
             ("fromnhwc16", Format::FP16_NHWC),
+            ("fromnhwcbf16", Format::BF16_NHWC),
             ("fromnhwcsplit", Format::SPLIT_NHWC),
         ];
         let from = words.into_iter().find(|(word, _)| self.word(word));
@@ -538,6 +542,8 @@ impl Words<'_> {
             ("tonhwc", nhwc),
             ("tonchw16", Format::FP16_NCHW),
             ("tonhwc16", Format::FP16_NHWC),
+            ("tonchwbf16", Format::BF16_NCHW),
+            ("tonhwcbf16", Format::BF16_NHWC),
             ("tonhwcsplit", Format::SPLIT_NHWC),
         ];
         let to = words.into_iter().find(|(word, _)| self.word(word));

@@ -7,12 +7,14 @@ use serde::Serialize;
 use std::collections::HashSet;
 
 /// The formats of layers' outputs, in the order of the driver's enumeration.
-const STORED_FORMATS: [Format; 6] = [
+const STORED_FORMATS: [Format; 8] = [
     Format::fp32(Layout::Nchw),
     Format::fp32(Layout::Nhwc),
     Format::fp32(Layout::Hwcn),
     Format::FP16_NCHW,
     Format::FP16_NHWC,
+    Format::BF16_NCHW,
+    Format::BF16_NHWC,
     Format::SPLIT_NHWC,
 ];
 
@@ -20,6 +22,15 @@ const STORED_FORMATS: [Format; 6] = [
 pub(super) fn storage(format: Format) -> String {
     let layout = format.layout.name().to_lowercase();
     format!("{}_{layout}", format.dtype.as_str())
+}
+
+/// How a layer's output is stored.
+#[derive(Serialize)]
+struct StorageContext {
+    name: String,
+    dtype: &'static str,
+    /// In lower case.
+    layout: String,
 }
 
 /// What only some networks need: columns of tables, and code of the driver.
@@ -30,13 +41,13 @@ pub(super) struct Features {
     /// Whether any layer's output is not fp32 NCHW.
     pub(super) has_storages: bool,
     /// How layers' outputs are stored, fp32 NCHW first.
-    storages: Vec<String>,
+    storages: Vec<StorageContext>,
     /// Whether any of them is HWCN.
     has_hwcn: bool,
     /// Whether any of them is NHWC.
     has_nhwc: bool,
-    /// Whether any of them has fp16 numbers.
-    has_fp16: bool,
+    /// The types of 16-bit numbers that they have: `fp16`, `bf16`.
+    number_types: Vec<&'static str>,
     /// Whether any of them is split NHWC.
     has_split: bool,
     /// Bytes of the header of a split tensor.
@@ -55,6 +66,11 @@ impl Features {
         let is_stored =
             |format: &&Format| written.contains(*format) || **format == Format::default();
         let formats = || STORED_FORMATS.iter().filter(is_stored);
+        let number_types = [
+            ("fp16", &[DType::Fp16, DType::Split] as &[DType]),
+            ("bf16", &[DType::Bf16]),
+        ]
+        .into_iter();
         let side_branches = plans.iter().map(|plan| plan.branches() - 1).max();
         let side_branches = side_branches.unwrap_or(0);
         let events = plans.iter().map(|plan| awaited(plan).len()).max();
@@ -63,10 +79,19 @@ impl Features {
                 .iter()
                 .any(|plan| plan.weights.iter().next().is_some()),
             has_storages: formats().any(|&format| format != Format::default()),
-            storages: formats().map(|&format| storage(format)).collect(),
+            storages: formats()
+                .map(|&format| StorageContext {
+                    name: storage(format),
+                    dtype: format.dtype.as_str(),
+                    layout: format.layout.name().to_lowercase(),
+                })
+                .collect(),
             has_hwcn: formats().any(|format| format.layout == Layout::Hwcn),
             has_nhwc: formats().any(|format| format.layout == Layout::Nhwc),
-            has_fp16: formats().any(|format| format.dtype != DType::Fp32),
+            number_types: number_types
+                .filter(|(_, stored)| formats().any(|format| stored.contains(&format.dtype)))
+                .map(|(name, _)| name)
+                .collect(),
             has_split: formats().any(|format| format.dtype == DType::Split),
             split_header_bytes: Format::SPLIT_HEADER_BYTES,
             has_branches: side_branches > 0,

@@ -22,8 +22,8 @@ pub(super) struct InterfaceContext {
     y_type: &'static str,
     /// Whether an input is uint8.
     has_uint8: bool,
-    /// Whether an output is fp16.
-    has_fp16_output: bool,
+    /// The types of 16-bit numbers that outputs have: `fp16`, `bf16`.
+    output_number_types: Vec<&'static str>,
     /// Whether an output is NHWC.
     has_nhwc_output: bool,
     /// Alignment of inputs and outputs, bytes.
@@ -43,7 +43,10 @@ impl InterfaceContext {
             single: inputs.len() == 1 && outputs.len() == 1,
             x_type: inputs.first().map_or("float", |input| input.element),
             y_type: outputs.first().map_or("float", |output| output.element),
-            has_fp16_output: outputs.iter().any(|output| output.dtype == "fp16"),
+            output_number_types: ["fp16", "bf16"]
+                .into_iter()
+                .filter(|&dtype| outputs.iter().any(|output| output.dtype == dtype))
+                .collect(),
             has_nhwc_output: outputs.iter().any(|output| output.layout == "nhwc"),
             has_uint8: inputs.iter().any(|input| input.dtype == "uint8"),
             inputs,
@@ -117,11 +120,13 @@ impl TensorContext {
             element: match format.dtype {
                 DType::Uint8 => "unsigned char",
                 DType::Fp16 => "__half",
+                DType::Bf16 => "__nv_bfloat16",
                 DType::Fp32 | DType::Split => "float",
             },
             torch_type: match format.dtype {
                 DType::Uint8 => "uint8",
                 DType::Fp16 => "float16",
+                DType::Bf16 => "bfloat16",
                 DType::Fp32 | DType::Split => "float32",
             },
             shape: shape.to_string(),

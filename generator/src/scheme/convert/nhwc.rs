@@ -1,8 +1,9 @@
-//! Conversion between fp32 NCHW and the NHWC formats of fp16 numbers, and from these to fp32 NHWC.
+//! Conversion between fp32 NCHW and the NHWC formats of 16-bit numbers, and from these to fp32 NHWC.
 
 use crate::cost::KernelWork;
 use crate::ir::{ConvertProblem, DType, Format, Layout, Problem};
-use crate::scheme::{DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, context, split_maxima};
+use crate::scheme::stored_pairs::{StoredPairs, device_parts};
+use crate::scheme::{KernelBlueprint, LaunchWork, MAX_GRID, context, split_maxima};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -24,6 +25,8 @@ struct ConvertNhwcContext {
     /// Two numbers for each value; runs from hi to lo.
     split: bool,
     plane: u64,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     /// Runs of all images.
     len: u64,
     checks_len: bool,
@@ -101,13 +104,11 @@ fn runs(problem: &ConvertProblem) -> u64 {
     problem.x.len() / u64::from(Format::RUN_CHANNELS)
 }
 
-const SPLIT_DEVICE_PARTS: &[DevicePart] =
-    &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor];
-
 fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
     let x = &problem.x;
     let to_nhwc = problem.to.dtype != DType::Fp32;
-    let split = [problem.from, problem.to].contains(&Format::SPLIT_NHWC);
+    let dtypes = [problem.from.dtype, problem.to.dtype];
+    let split = dtypes.contains(&DType::Split);
     let batched = x.batch > 1 && !is_to_fp32_nhwc(problem);
     let mut args = vec![Arg::X, to];
     if batched {
@@ -133,6 +134,7 @@ fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
             to_workspace: to != Arg::Y,
             split,
             plane: runs(problem),
+            pairs: StoredPairs::of(dtypes),
             len: runs(problem),
             checks_len: !runs(problem).is_multiple_of(THREADS.into()),
             tile_pixels: TILE_PIXELS,
@@ -146,10 +148,7 @@ fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: match split {
-            true => SPLIT_DEVICE_PARTS,
-            false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
-        },
+        device: device_parts(dtypes),
         args,
         work: kernel_work(problem),
     }

@@ -1,10 +1,11 @@
-//! Conversion of fp32 NCHW to a format of a network's output that [`nhwc`](super::nhwc) does not write: fp32 NHWC, fp16 NCHW, and fp16 NHWC
-//! whose channels are no multiple of eight.
+//! Conversion of fp32 NCHW to a format of a network's output that [`nhwc`](super::nhwc) does not write: fp32 NHWC, 16-bit numbers in NCHW, and in
+//! NHWC whose channels are no multiple of eight.
 
 use super::nhwc;
 use crate::cost::KernelWork;
 use crate::ir::{ConvertProblem, DType, Format, Layout, Problem};
-use crate::scheme::{DevicePart, KernelBlueprint, context};
+use crate::scheme::stored_pairs::{StoredPairs, device_parts};
+use crate::scheme::{KernelBlueprint, context};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -22,8 +23,9 @@ pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
     let has_runs = Format::FP16_NHWC.fits_channels(problem.x.c);
     problem.from == Format::default()
         && match problem.to {
-            Format::FP16_NHWC => !has_runs || !nhwc::fits(problem),
-            to => to == Format::FP16_NCHW || to == Format::fp32(Layout::Nhwc),
+            to if to.is_16_bit_nhwc() => !has_runs || !nhwc::fits(problem),
+            Format::FP16_NCHW | Format::BF16_NCHW => true,
+            to => to == Format::fp32(Layout::Nhwc),
         }
 }
 
@@ -37,7 +39,10 @@ struct ConvertOutputContext {
     /// Elements of all images.
     len: u64,
     batched: bool,
-    to_fp16: bool,
+    /// The output has 16-bit numbers.
+    to_16_bits: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     checks_len: bool,
     tile_channels: u32,
     tile_pixels: u32,
@@ -56,6 +61,7 @@ fn keeps_order(problem: &ConvertProblem) -> bool {
 pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
     let x = &problem.x;
     let keeps_order = keeps_order(problem);
+    let dtypes = [problem.from.dtype, problem.to.dtype];
     let tile_channels = x.c.min(TILE_CHANNELS);
     let [least, most] = TILE_PIXELS;
     let tile_pixels = most.min(TILE_CHANNELS / tile_channels * least);
@@ -81,7 +87,8 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
             image_len: x.image_len(),
             len: x.len(),
             batched: x.batch > 1,
-            to_fp16: problem.to.dtype == DType::Fp16,
+            to_16_bits: problem.to.dtype != DType::Fp32,
+            pairs: StoredPairs::of(dtypes),
             checks_len: !x.len().is_multiple_of(THREADS.into()),
             tile_channels,
             tile_pixels,
@@ -103,10 +110,7 @@ pub(super) fn kernel(problem: &ConvertProblem) -> KernelBlueprint {
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: match problem.to.dtype {
-            DType::Fp16 => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
-            _ => &[DevicePart::Pdl],
-        },
+        device: device_parts(dtypes),
         args,
         work: KernelWork {
             blocks,

@@ -190,7 +190,7 @@ impl ImplicitGemmGeometry {
 /// The largest cluster. Blocks of a cluster exchange partial sums in NCHW only: fp16 NHWC is for batches, where blocks fill the GPU without
 /// a split.
 pub(super) fn max_cluster(problem: &ConvProblem) -> u32 {
-    if problem.writes_fp16_nhwc() {
+    if problem.writes_16_bit_nhwc() {
         1
     } else {
         PORTABLE_CLUSTER
@@ -201,7 +201,7 @@ pub(super) fn max_cluster(problem: &ConvProblem) -> u32 {
 /// channels without bank conflicts.
 fn partial_sums(problem: &ConvProblem, pixel_tiles: u32, tn: u32) -> [u32; 2] {
     let pixels = pixel_tiles * MMA_N;
-    if problem.writes_fp16_nhwc() {
+    if problem.writes_16_bit_nhwc() {
         // A pitch of 4 modulo 16: four pairs of pixels are 8 banks apart.
         [pixels, tn + 4]
     } else {

@@ -5,13 +5,15 @@ use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
+use crate::scheme::stored_pairs::StoredPairs;
 use crate::scheme::tensor_core::{
     MMA_K, MMA_M, MMA_N, PartialSum, device_parts, scales_input, to_pair, truncated,
+    weight_transform,
 };
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, WeightLayout};
 
 #[derive(Serialize)]
 struct ImplicitGemmContext {
@@ -87,7 +89,9 @@ struct ImplicitGemmContext {
     /// The weights are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
     /// The output, and a residual, are fp16 NHWC.
-    writes_fp16: bool,
+    writes_nhwc: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     /// The input is scaled as well.
     scales_input: bool,
     dequant_scale_at: usize,
@@ -139,13 +143,7 @@ pub(super) fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> Wei
         source: problem.shape.weight(),
         dims: group_dims.into_iter().chain(dims).collect(),
         filter: groups.filter(),
-        transform: match problem.precision {
-            Precision::Bf16 => Transform::Bf16,
-            _ => Transform::Fp16 {
-                run: MMA_M * MMA_K,
-                terms: sizes.split_terms,
-            },
-        },
+        transform: weight_transform(problem.precision, MMA_M * MMA_K),
         prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
@@ -274,7 +272,8 @@ pub(super) fn kernel(
         to_pair: to_pair(problem.precision, scales_input),
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
-        writes_fp16: problem.writes_fp16_nhwc(),
+        writes_nhwc: problem.writes_16_bit_nhwc(),
+        pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
         scales_input,
         dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
         sums: sizes.sums.context(problem, sizes.staged),

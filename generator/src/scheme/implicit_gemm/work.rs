@@ -51,7 +51,7 @@ impl ImplicitGemmGeometry {
         };
         let (outputs, _) = self.sums.outputs(problem);
         // A run of channels in NHWC is two vectors of partial sums.
-        let vectors = if problem.writes_fp16_nhwc() { 2 } else { 1 };
+        let vectors = if problem.writes_16_bit_nhwc() { 2 } else { 1 };
         // Writes of the columns of a vector conflict as well: two at a time, with few channels all of them.
         let staged_apart = match (few_channels, self.x_vector) {
             (true, columns) => f64::from(columns),

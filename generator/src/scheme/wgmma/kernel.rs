@@ -6,12 +6,13 @@ use super::sum::SumContext;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::stored_pairs::StoredPairs;
 use crate::scheme::tensor_core::{
-    MMA_K, PartialSum, scales_input, split_terms, to_pair, truncated,
+    MMA_K, PartialSum, scales_input, split_terms, to_pair, truncated, weight_transform,
 };
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
-use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, WeightLayout};
 
 #[derive(Serialize)]
 struct WgmmaContext {
@@ -62,7 +63,9 @@ struct WgmmaContext {
     epilogue_at: u32,
     barriers_at: u32,
     /// Output and residual are fp16 NHWC.
-    writes_fp16: bool,
+    writes_nhwc: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     hi_lo: bool,
     bf16: bool,
     split_terms: u32,
@@ -130,13 +133,7 @@ pub(super) fn layout(problem: &ConvProblem, tn: u32, chunk_groups: u32) -> Weigh
         ]
         .into(),
         filter: Filter::Taps,
-        transform: match problem.precision {
-            Precision::Bf16 => Transform::Bf16,
-            _ => Transform::Fp16 {
-                run: tn * MMA_K,
-                terms: split_terms(problem.precision),
-            },
-        },
+        transform: weight_transform(problem.precision, tn * MMA_K),
         prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
@@ -259,7 +256,8 @@ impl WgmmaContext {
             exchange_pitch: sizes.exchange.pitch,
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
-            writes_fp16: problem.writes_fp16_nhwc(),
+            writes_nhwc: problem.writes_16_bit_nhwc(),
+            pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
             hi_lo: sizes.split_terms == 2,
             bf16,
             split_terms: split_terms(problem.precision),

@@ -1,4 +1,4 @@
-//! `wgmma_nhwc`: the same product for an input in fp16 or split NHWC, with both operands in shared memory.
+//! `wgmma_nhwc`: the same product for an input in fp16, bf16 or split NHWC, with both operands in shared memory.
 //!
 //! Nothing is converted: loader warps copy the input asynchronously, 16 bytes at a time, several chunks ahead. Products read it straight
 //! from shared memory, 64 consecutive rows at a time, so rows of the product are not the output's pixels but the [cells] of a grid that
@@ -72,9 +72,14 @@ impl Scheme for WgmmaNhwc {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
             ..SchemeInfo::own(
-                "convolutions of one group with a multiple of 16 input channels whose input is in fp16 NHWC (`activations: fp16`) or split NHWC, on Hopper GPUs",
+                "convolutions of one group with a multiple of 16 input channels whose input is in fp16 NHWC (`activations: fp16`), bf16 NHWC or split NHWC, on Hopper GPUs",
             )
         }
     }
@@ -126,8 +131,9 @@ impl Scheme for WgmmaNhwc {
 /// Whether the scheme can compute a problem.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let reads_and_writes = match problem.input {
-        Format::FP16_NHWC => {
-            problem.precision == Precision::Fp16 && writes_supported_format(problem)
+        Format::FP16_NHWC | Format::BF16_NHWC => {
+            problem.precision.nhwc_format() == Some(problem.input)
+                && writes_supported_format(problem)
         }
         Format::SPLIT_NHWC => {
             problem.precision != Precision::Bf16

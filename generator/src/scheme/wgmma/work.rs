@@ -90,7 +90,7 @@ impl WgmmaGeometry {
         let shared = tensor_cores.max(operands).max(input.issue).max(bytes) * resident;
         let chunk = shared.max(consumer).max(input.wait);
         let outputs = f64::from(tile.tn) * f64::from(WGMMA_M * tile.warpgroups);
-        let (per_sector, stored_sector) = match problem.writes_fp16_nhwc() {
+        let (per_sector, stored_sector) = match problem.writes_16_bit_nhwc() {
             true => (16.0, model.stored_sector_nhwc),
             false => (8.0, model.stored_sector),
         };

@@ -15,7 +15,7 @@
 
 namespace batches {
 
-enum class DType { fp32, uint8, fp16 };
+enum class DType { fp32, uint8, fp16, bf16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -195,7 +195,8 @@ typedef struct batches_network batches_network;
 typedef enum batches_dtype {
     batches_fp32 = 0,
     batches_uint8 = 1,
-    batches_fp16 = 2
+    batches_fp16 = 2,
+    batches_bf16 = 3
 } batches_dtype;
 typedef enum batches_layout { batches_nchw = 0, batches_nhwc = 1 } batches_layout;
 typedef struct batches_tensor_info {

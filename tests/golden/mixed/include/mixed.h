@@ -15,7 +15,7 @@
 
 namespace mixed {
 
-enum class DType { fp32, uint8, fp16 };
+enum class DType { fp32, uint8, fp16, bf16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -180,7 +180,8 @@ typedef struct mixed_network mixed_network;
 typedef enum mixed_dtype {
     mixed_fp32 = 0,
     mixed_uint8 = 1,
-    mixed_fp16 = 2
+    mixed_fp16 = 2,
+    mixed_bf16 = 3
 } mixed_dtype;
 typedef enum mixed_layout { mixed_nchw = 0, mixed_nhwc = 1 } mixed_layout;
 typedef struct mixed_tensor_info {

@@ -15,7 +15,7 @@
 
 namespace pair {
 
-enum class DType { fp32, uint8, fp16 };
+enum class DType { fp32, uint8, fp16, bf16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -192,7 +192,8 @@ typedef struct pair_network pair_network;
 typedef enum pair_dtype {
     pair_fp32 = 0,
     pair_uint8 = 1,
-    pair_fp16 = 2
+    pair_fp16 = 2,
+    pair_bf16 = 3
 } pair_dtype;
 typedef enum pair_layout { pair_nchw = 0, pair_nhwc = 1 } pair_layout;
 typedef struct pair_tensor_info {

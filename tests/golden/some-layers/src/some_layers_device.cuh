@@ -325,6 +325,14 @@ tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
     return rounded(second) << 16 | rounded(first);
 #endif
 }
+
+[[maybe_unused]] static __device__ __forceinline__ float tdc_bf16x2_low(unsigned pair) {
+    return __uint_as_float(pair << 16);
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float tdc_bf16x2_high(unsigned pair) {
+    return __uint_as_float(pair & 0xffff0000u);
+}
 #endif
 
 #ifndef TDC_MMA

@@ -15,7 +15,7 @@
 
 namespace tiny {
 
-enum class DType { fp32, uint8, fp16 };
+enum class DType { fp32, uint8, fp16, bf16 };
 // The order of a tensor's elements, slowest axis first.
 enum class Layout { nchw, nhwc };
 
@@ -180,7 +180,8 @@ typedef struct tiny_network tiny_network;
 typedef enum tiny_dtype {
     tiny_fp32 = 0,
     tiny_uint8 = 1,
-    tiny_fp16 = 2
+    tiny_fp16 = 2,
+    tiny_bf16 = 3
 } tiny_dtype;
 typedef enum tiny_layout { tiny_nchw = 0, tiny_nhwc = 1 } tiny_layout;
 typedef struct tiny_tensor_info {

@@ -67,10 +67,10 @@ void named_barrier(int id, unsigned threads, int line);
 // are read, when the thread waits for the product's group.
 void multiply_async(MatrixKind kind, float* d, const unsigned* a, const void* b, int columns, int pitch,
                     bool accumulates, int line);
-// The same in fp16 with the warp's rows of a in shared memory, swizzled runs from `at` on. It is an error if a thread
+// The same with the warp's rows of a in shared memory, swizzled runs from `at` on. It is an error if a thread
 // has waited for copies of threads, and called no fence_async_proxy() since.
-void multiply_shared_async(float* d, const void* shared, int at, int row_runs, const void* b, int columns, int pitch,
-                           bool accumulates, int line);
+void multiply_shared_async(MatrixKind kind, float* d, const void* shared, int at, int row_runs, const void* b,
+                           int columns, int pitch, bool accumulates, int line);
 void fence_async_proxy();
 // Ends a group of products.
 void commit_products();

@@ -134,6 +134,8 @@ inline unsigned tdc_to_saturated_fp16x2(float first, float second) {
 inline unsigned tdc_to_bf16x2(float first, float second) {
     return tdc_cpu::bf16_of_float(second) << 16 | tdc_cpu::bf16_of_float(first);
 }
+inline float tdc_bf16x2_low(unsigned pair) { return __uint_as_float(pair << 16); }
+inline float tdc_bf16x2_high(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
 // It is an error if not all lanes of the warp take part in a product.
 #define TDC_MMA
@@ -200,9 +202,10 @@ int tdc_swizzled(int run) {
 }
 inline int tdc_uniform(int value) { return value; }
 inline void tdc_fence_async_proxy() { tdc_cpu::fence_async_proxy(); }
-template <int N, int ROW_RUNS>
+template <int N, int ROW_RUNS, bool BF16 = false>
 void tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates,
                       int line = __builtin_LINE()) {
     const int row = static_cast<int>(threadIdx.x / 32 % 4 * 16);
-    tdc_cpu::multiply_shared_async(d, shared, a + row * ROW_RUNS, ROW_RUNS, shared + 4 * b, N, pitch, accumulates, line);
+    constexpr tdc_cpu::MatrixKind kind = BF16 ? tdc_cpu::MatrixKind::bf16 : tdc_cpu::MatrixKind::f16;
+    tdc_cpu::multiply_shared_async(kind, d, shared, a + row * ROW_RUNS, ROW_RUNS, shared + 4 * b, N, pitch, accumulates, line);
 }

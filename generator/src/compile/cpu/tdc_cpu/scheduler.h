@@ -1238,11 +1238,11 @@ TDC_CPU_ENGINE void multiply_async(MatrixKind kind, float* d, const unsigned* a,
     current_worker->multiply_async({kind, d, a, static_cast<const unsigned*>(b), columns, pitch}, accumulates, line);
 }
 
-TDC_CPU_ENGINE void multiply_shared_async(float* d, const void* shared, int at, int row_runs, const void* b,
-                                          int columns, int pitch, bool accumulates, int line) {
+TDC_CPU_ENGINE void multiply_shared_async(MatrixKind kind, float* d, const void* shared, int at, int row_runs,
+                                          const void* b, int columns, int pitch, bool accumulates, int line) {
     const auto* const words = static_cast<const unsigned*>(shared);
     current_worker->multiply_async(
-        {MatrixKind::f16, d, words, static_cast<const unsigned*>(b), columns, pitch, row_runs, at}, accumulates, line);
+        {kind, d, words, static_cast<const unsigned*>(b), columns, pitch, row_runs, at}, accumulates, line);
 }
 
 TDC_CPU_ENGINE void fence_async_proxy() { current_worker->fence_async_proxy(); }

@@ -8,11 +8,12 @@ use super::prepared::prepared_format;
 use super::terms;
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, DType, Format, Layout, ProblemKind};
-use crate::scheme::tensor_core::{MMA_K, split_terms, supports_mma};
+use crate::scheme::stored_pairs::{StoredPairs, device_parts};
+use crate::scheme::tensor_core::{MMA_K, supports_mma, weight_transform};
 use crate::scheme::tiling::supports_tiling;
-use crate::scheme::{DevicePart, KernelBlueprint, context};
+use crate::scheme::{KernelBlueprint, context};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, WeightLayout};
 
 /// Role of the kernel that gathers, which is the end of its symbol.
 pub(super) const ROLE: &str = "gather";
@@ -105,10 +106,7 @@ impl Gather {
             ]
             .into(),
             filter: Filter::Taps,
-            transform: Transform::Fp16 {
-                run: tn * MMA_K,
-                terms: split_terms(problem.precision),
-            },
+            transform: weight_transform(problem.precision, tn * MMA_K),
             prologue_channels: problem.prologue.map_or(0, |_| shape.c),
         }
     }
@@ -135,6 +133,8 @@ struct GatherContext {
     /// Values are divided by a scale; hi and lo of them are stored.
     scales: bool,
     hi_lo: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     /// The input is in uint8, and dense: its pixels' channels are adjacent, or not.
     from_uint8: bool,
     from_nhwc: bool,
@@ -158,6 +158,7 @@ pub(super) fn gather_kernel(
     let shape = &problem.shape;
     let gathered = gather.gathered(problem);
     let scales = gathered.input == Format::SPLIT_NHWC;
+    let dtypes = [problem.input.dtype, gathered.input.dtype];
     let len = runs(&gathered);
     let from_uint8 = problem.input.dtype == DType::Uint8;
     let mut args = vec![Arg::X];
@@ -183,6 +184,7 @@ pub(super) fn gather_kernel(
             checks_len: !len.is_multiple_of(THREADS.into()),
             scales,
             hi_lo: terms(&gathered) == 2,
+            pairs: StoredPairs::of(dtypes),
             from_uint8,
             from_nhwc: problem.input.layout == Layout::Nhwc,
             scale_at: layout.weight_len(),
@@ -193,10 +195,7 @@ pub(super) fn gather_kernel(
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
-        device: match scales {
-            true => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SplitTensor],
-            false => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::SaturatedFp16],
-        },
+        device: device_parts(dtypes),
         args,
         work: gather_work(gather, problem),
     }

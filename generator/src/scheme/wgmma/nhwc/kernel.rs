@@ -5,6 +5,7 @@ use super::geometry::NhwcGeometry;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Layout, Problem, ProjectedProblem};
 use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::stored_pairs::StoredPairs;
 use crate::scheme::tensor_core::{MMA_K, PartialSum, truncated};
 use crate::scheme::wgmma::sum::SumContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
@@ -71,6 +72,10 @@ struct WgmmaNhwcContext {
     products_of_sum: u32,
     /// The weights are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
+    /// Products are of bf16 numbers.
+    bf16: bool,
+    #[serde(flatten)]
+    pairs: StoredPairs,
     dequant_scale_at: usize,
     checks_n: bool,
     #[serde(flatten)]
@@ -211,6 +216,7 @@ pub(super) fn kernel(
         pdl: true,
         device: match problem.input {
             Format::SPLIT_NHWC => SPLIT_DEVICE_PARTS,
+            Format::BF16_NHWC => BF16_DEVICE_PARTS,
             _ => DEVICE_PARTS,
         },
         args: without_nhwc_strides(args, &Problem::Conv(*problem)),
@@ -229,6 +235,18 @@ const DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Wgmma,
     DevicePart::WgmmaShared,
     DevicePart::SaturatedFp16,
+];
+
+const BF16_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Pdl,
+    DevicePart::Prefetch,
+    DevicePart::Bf16,
+    DevicePart::Mma,
+    DevicePart::Pipeline,
+    DevicePart::Wgmma,
+    DevicePart::WgmmaShared,
 ];
 
 const SPLIT_DEVICE_PARTS: &[DevicePart] = &[
@@ -306,7 +324,9 @@ impl WgmmaNhwcContext {
             hi_lo: sizes.terms == 2,
             writes_nhwc: problem.output.layout == Layout::Nhwc,
             products_of_sum: shape.c * shape.r * shape.s,
-            scaled: true,
+            scaled: problem.input != Format::BF16_NHWC,
+            bf16: problem.input == Format::BF16_NHWC,
+            pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_n: !shape.n.is_multiple_of(tile.tn),
             fused_ops: match sizes.terms == 2 {

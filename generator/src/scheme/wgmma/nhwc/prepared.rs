@@ -56,9 +56,12 @@ impl<P: Preparation> Prepared<P> {
     fn supported(&self, problem: &Problem) -> Option<ConvProblem> {
         let problem = problem.conv()?;
         let is_supported = self.0.reads(problem)
-            && problem.precision != Precision::Bf16
             && (writes_supported_format(problem) || supports_split_output(problem));
-        self.0.prepared(problem).filter(|_| is_supported)
+        let keeps_range = |prepared: &ConvProblem| {
+            problem.precision != Precision::Bf16 || prepared.input != Format::SPLIT_NHWC
+        };
+        let prepared = self.0.prepared(problem).filter(keeps_range);
+        prepared.filter(|_| is_supported)
     }
 
     fn all_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
@@ -74,7 +77,12 @@ impl<P: Preparation> Scheme for Prepared<P> {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
             ..SchemeInfo::own(P::PROBLEMS)
         }
     }
@@ -146,10 +154,12 @@ impl<P: Preparation> Prepared<P> {
     }
 }
 
-/// The format in which an input is prepared: without a scale only where fp16 is allowed for the output too.
+/// The format in which an input is prepared: 16-bit numbers only where they are allowed for the output too.
 pub(super) fn prepared_format(problem: &ConvProblem) -> Format {
-    match (problem.precision, problem.output) {
-        (Precision::Fp16, Format::FP16_NHWC) => Format::FP16_NHWC,
-        _ => Format::SPLIT_NHWC,
-    }
+    let of_output = |&format: &Format| format == problem.output;
+    problem
+        .precision
+        .nhwc_format()
+        .filter(of_output)
+        .unwrap_or(Format::SPLIT_NHWC)
 }

@@ -9,7 +9,7 @@ use super::kernel::{Input, kernel};
 use super::tile_space::{offer_fastest, tiles_of};
 use super::{WgmmaNhwcTile, supports_problem, terms};
 use crate::gpu::Gpu;
-use crate::ir::{Format, Precision, Problem, ProjectedProblem};
+use crate::ir::{Precision, Problem, ProjectedProblem};
 use crate::scheme::info::SchemeInfo;
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::tiling::fastest;
@@ -28,9 +28,9 @@ impl Scheme for Projected {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp32, Precision::Fp16],
+            precisions: &[Precision::Fp32, Precision::Fp16, Precision::Bf16],
             ..SchemeInfo::own(
-                "1x1 convolutions with the projection shortcut that is added to them, both of a multiple of 16 input channels in fp16 NHWC (`activations: fp16`) or split NHWC, on Hopper GPUs",
+                "1x1 convolutions with the projection shortcut that is added to them, both of a multiple of 16 input channels in fp16 NHWC (`activations: fp16`), bf16 NHWC or split NHWC, on Hopper GPUs",
             )
         }
     }
@@ -98,7 +98,7 @@ fn supported(problem: &Problem) -> Option<&ProjectedProblem> {
     let concatenated = problem.concatenated();
     let channels = [problem.x.c, problem.shortcut.image[0]];
     // A sum of products of two split tensors changes its scale, which partial sums allow.
-    let adds_partial_sums = problem.format == Format::FP16_NHWC || terms(&concatenated) == 2;
+    let adds_partial_sums = problem.format.is_16_bit_nhwc() || terms(&concatenated) == 2;
     let is_supported = supports_problem(&concatenated)
         && channels.iter().all(|c| c.is_multiple_of(MMA_K))
         && adds_partial_sums;

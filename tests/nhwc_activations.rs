@@ -1,4 +1,4 @@
-//! Networks with activations in fp16 or split NHWC, on the CPU emulation: the planner mixes formats and converts between them, and every
+//! Networks with activations in fp16, bf16 or split NHWC, on the CPU emulation: the planner mixes formats and converts between them, and every
 //! value is right.
 
 mod device;
@@ -144,52 +144,54 @@ fn formats(plan: &NetworkPlan) -> Vec<String> {
     format.collect()
 }
 
+/// Checks a network that is written for fp16 in fp16 and in bf16. `expected` are its layers and the types of their inputs and outputs.
+fn check_16_bits(text: &str, expected: &[&str], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    for dtype in ["fp16", "bf16"] {
+        let network = network(&text.replace("fp16", dtype), &Overrides::default());
+        let plan = planned(&network);
+        let expected = expected.iter().map(|layer| layer.replace("fp16", dtype));
+        assert_eq!(formats(&plan), expected.collect::<Vec<_>>());
+        check_values(&network, &plan, open);
+    }
+}
+
 fn check(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
-    let network = network(NETWORK, &Overrides::default());
-    let plan = planned(&network);
-    assert_eq!(
-        formats(&plan),
-        [
-            "first fp32-fp16",
-            "pool fp16-fp16",
-            "a fp16-fp16",
-            "b fp16-fp16",
-            "shortcut fp16-fp16",
-            "sum.nchw fp16-fp32",
-            "c fp32-fp32",
-            "c.nhwc fp32-fp16",
-            "mean fp16-fp16",
-            "all fp16-fp32",
-            "fc fp32-fp32",
-        ]
-    );
-    check_values(&network, &plan, open);
+    let expected = [
+        "first fp32-fp16",
+        "pool fp16-fp16",
+        "a fp16-fp16",
+        "b fp16-fp16",
+        "shortcut fp16-fp16",
+        "sum.nchw fp16-fp32",
+        "c fp32-fp32",
+        "c.nhwc fp32-fp16",
+        "mean fp16-fp16",
+        "all fp16-fp32",
+        "fc fp32-fp32",
+    ];
+    check_16_bits(NETWORK, &expected, open);
 }
 
 fn check_linear(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
-    let network = network(LINEAR, &Overrides::default());
-    let plan = planned(&network);
-    assert_eq!(
-        formats(&plan),
-        [
-            "first fp32-fp32",
-            "first.nhwc fp32-fp16",
-            "pool fp16-fp16",
-            "pool.nchw fp16-fp32",
-            "flat.nhwc fp32-fp16",
-            "a fp16-fp16",
-            "b.first fp16-fp16",
-            "b.last fp16-fp16",
-            "b.nchw fp16-fp32",
-            "c fp32-fp32",
-        ]
-    );
-    check_values(&network, &plan, open);
+    let expected = [
+        "first fp32-fp32",
+        "first.nhwc fp32-fp16",
+        "pool fp16-fp16",
+        "pool.nchw fp16-fp32",
+        "flat.nhwc fp32-fp16",
+        "a fp16-fp16",
+        "b.first fp16-fp16",
+        "b.last fp16-fp16",
+        "b.nchw fp16-fp32",
+        "c fp32-fp32",
+    ];
+    check_16_bits(LINEAR, &expected, open);
 }
 
 fn check_blocks(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let split = BLOCKS.replace("activations: fp16\nprecision: fp16\n", "");
-    for (text, stored) in [(BLOCKS, "fp16"), (&split, "split")] {
+    let bf16 = BLOCKS.replace("fp16", "bf16");
+    for (text, stored) in [(BLOCKS, "fp16"), (&bf16, "bf16"), (&split, "split")] {
         let network = network(text, &Overrides::default());
         let plan = planned(&network);
         let formats = formats(&plan);
