@@ -28,6 +28,7 @@ templates![
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",
     "kernel/epilogue.cu",
+    "kernel/mma_nhwc.cu",
     "kernel/mma_steps_of_factor.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
@@ -197,6 +198,10 @@ pub mod device {
     pub const PIPELINE: &str = include_str!("device/pipeline.cuh");
     /// Matrix products of a warpgroup.
     pub const WGMMA: &str = include_str!("device/wgmma.cuh");
-    /// The same with both operands in shared memory.
+    /// Swizzled rows in shared memory.
+    pub const SWIZZLE: &str = include_str!("device/swizzle.cuh");
+    /// Loads of 8x8 matrices.
+    pub const LOAD_MATRICES: &str = include_str!("device/load_matrices.cuh");
+    /// Matrix products of a warpgroup with both operands in shared memory.
     pub const WGMMA_SHARED: &str = include_str!("device/wgmma_shared.cuh");
 }

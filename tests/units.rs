@@ -539,6 +539,27 @@ fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Products by `mma.sync` of activations in fp16 NHWC: channels with tails of K steps and of blocks, groups that are merged, groups with tails,
+/// strides, dilations, and images that tiles do not divide.
+fn mma_nhwc_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("mma_nhwc", 22, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.batch = pick(&[1, 2, 3, 5]);
+        shape.groups = pick(&[1, 1, 1, 3, 5, 8]);
+        (shape.c, shape.n) = match shape.groups {
+            1 => (pick(&[8, 16, 24, 40, 64, 136]), pick(&[8, 24, 32, 72, 136])),
+            8 => (8 * pick(&[2, 4, 8, 16]), 8 * pick(&[2, 4, 8, 16])),
+            groups => (groups * pick(&[8, 16, 24, 40]), groups * pick(&[8, 16, 24])),
+        };
+        (shape.h, shape.w) = (pick(&[5, 7, 9, 14, 23]), pick(&[7, 8, 13, 17, 31]));
+        conv.precision = Precision::Fp16;
+        conv.input = Format::FP16_NHWC;
+        conv.output = Format::FP16_NHWC;
+        conv.prologue = None;
+    })
+}
+
 /// A problem of fp16 activations with those of bf16; `None` for another.
 fn in_bf16(problem: &Problem) -> Option<Problem> {
     let bf16 = |format: Format| match format.dtype {
@@ -581,8 +602,9 @@ fn in_bf16(problem: &Problem) -> Option<Problem> {
 
 /// The units of fp16 activations with those of bf16, and the same tiles.
 fn bf16_units(count: usize) -> Vec<PlannedUnit> {
-    let groups: [fn(usize) -> Vec<PlannedUnit>; 9] = [
+    let groups: [fn(usize) -> Vec<PlannedUnit>; 10] = [
         depthwise_nhwc_units,
+        mma_nhwc_units,
         wgmma_fp16_units,
         wgmma_nhwc_units,
         wgmma_dilated_units,
@@ -1639,6 +1661,7 @@ mod random {
         wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
         wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
+        mma_nhwc_is_right: mma_nhwc_units, 10 of 150;
         bf16_activations_are_right: bf16_units, 4 of 50;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
@@ -2102,13 +2125,23 @@ fn convolutions_are_right_on_a_gpu() {
         direct_units(300),
         pointwise_units(200),
         depthwise_units(300),
-        depthwise_nhwc_units(300),
         tdc_units(200),
         tiled_units(500),
         padded_units(12),
         few_channel_units(200),
         grouped_units(200),
         wgmma_units(300),
+        winograd_units(300),
+    ]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn nhwc_activations_are_right_on_a_gpu() {
+    assert_right_on_a_gpu(vec![
+        mma_nhwc_units(400),
+        bf16_units(100),
+        depthwise_nhwc_units(300),
         wgmma_fp16_units(300),
         wgmma_nhwc_units(300),
         wgmma_split_units(300),
@@ -2120,8 +2153,6 @@ fn convolutions_are_right_on_a_gpu() {
         wgmma_converted_units(100),
         nhwc_output_units(300),
         nhwc_format_units(),
-        bf16_units(150),
-        winograd_units(300),
     ]);
 }
 
@@ -2327,8 +2358,9 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 11] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 12] = [
             bf16_units,
+            mma_nhwc_units,
             depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,

@@ -21,6 +21,7 @@ mod info;
 mod input_stationary;
 mod linear;
 mod lrn;
+mod mma_nhwc;
 mod normalize;
 mod pad;
 mod per_element;
@@ -69,6 +70,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &wgmma::Projected,
     &wgmma::Prepared(wgmma::Converted),
     &wgmma::Prepared(wgmma::Stem),
+    &mma_nhwc::MmaNhwc,
     &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,

@@ -4,8 +4,8 @@
 // TDC_SWIZZLED_SHARED and counted in runs of 16 bytes, eight 16-bit numbers, from its beginning: row r of the
 // first operand is the runs a + ROW_RUNS r and a + ROW_RUNS r + 1, column n of the second one the runs b + n and
 // b + n + pitch. ROW_RUNS is 2, 4 or 8, so that a row of memory has the columns of 1, 2 or 4 products. Run i of
-// the first operand is stored where tdc_swizzled<ROW_RUNS>(i) says: within 128 bytes, so that products read rows,
-// and copies write them, without bank conflicts. a and b are the same in all lanes of a warp, and the compiler
+// the first operand is stored where tdc_swizzled<ROW_RUNS>(i) says, so that products read rows, and copies write
+// them, without bank conflicts. a and b are the same in all lanes of a warp, and the compiler
 // must know that (tdc_uniform()): it then keeps descriptors in uniform registers. Else it moves each one there,
 // which takes longer than a product.
 //
@@ -13,11 +13,6 @@
 // visible to them after tdc_fence_async_proxy(), called by those who have waited for it.
 [[maybe_unused]] static __device__ __forceinline__ int tdc_uniform(int value) {
     return __shfl_sync(0xffffffffu, value, 0);
-}
-
-template <int ROW_RUNS>
-[[maybe_unused]] static __device__ __forceinline__ int tdc_swizzled(int run) {
-    return run ^ (run >> 3 & (ROW_RUNS - 1));
 }
 
 // Declares a pointer to the block's dynamic shared memory, aligned to the period of the swizzle.

@@ -296,6 +296,9 @@ sys.exit(not 0 < error < 1e-5)"
                 cat $work/log
             done
         done
+        gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | tr '[:upper:]' '[:lower:]' | sed 's/nvidia //; s/ .*//')
+        check "network times" python3 network_times.py --gpu "$gpu" --json $work/network-times.json
+        cat $work/log
         for network in $networks; do
             check "time PyTorch $network" python3 compare_with_pytorch.py --model $network --time
             cat $work/log

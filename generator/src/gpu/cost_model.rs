@@ -320,6 +320,35 @@ constants! {
 }
 
 constants! {
+    /// `mma_nhwc`; clocks of an SM, unless stated.
+    MmaNhwcConstants {
+        /// A block, without its stages.
+        start = 900.0,
+        /// The barrier of a stage.
+        step = 60.0,
+        /// A product, in units of the time that the GPU's best rate implies.
+        product = 1.6,
+        /// A wavefront of 128 bytes of shared memory.
+        shared_wavefront = 1.1,
+        /// A warp instruction on an SM partition.
+        instruction = 1.1,
+        /// Instructions for a load of four matrices.
+        load = 6.0,
+        /// Instructions for a copy of 16 bytes.
+        copy = 8.0,
+        /// From the start of copies to their arrival.
+        load_latency = 900.0,
+        /// Bytes that an SM gets from L2 in a clock.
+        l2_bytes_per_clock = 56.0,
+        /// The store of a run of eight channels by a block, with its sums' way through shared memory.
+        stored_run = 1.5,
+        /// DRAM traffic of blocks that read less than a cache line of 128 bytes of each pixel, in addition: times the cache lines that
+        /// their bytes would be, less one.
+        narrow = 0.4,
+    }
+}
+
+constants! {
     /// What a launch takes in a network beyond its time when it is repeated (15 plans of 21 to 207 launches).
     NetworkConstants {
         /// The boundary to the predecessor kernel, which is another one, microseconds.
@@ -416,6 +445,8 @@ groups! {
     input_stationary: InputStationaryConstants,
     /// `depthwise_nhwc`.
     depthwise_nhwc: DepthwiseNhwcConstants,
+    /// `mma_nhwc`.
+    mma_nhwc: MmaNhwcConstants,
     /// Schemes with few constants.
     other: OtherConstants,
     /// Launches of a network.

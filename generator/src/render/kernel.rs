@@ -98,6 +98,8 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::AccumulatorOperands => device::ACCUMULATOR_OPERANDS,
         DevicePart::Pipeline => device::PIPELINE,
         DevicePart::Wgmma => device::WGMMA,
+        DevicePart::Swizzle => device::SWIZZLE,
+        DevicePart::LoadMatrices => device::LOAD_MATRICES,
         DevicePart::WgmmaShared => device::WGMMA_SHARED,
     }
 }

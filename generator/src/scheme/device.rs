@@ -42,6 +42,10 @@ pub enum DevicePart {
     Pipeline,
     /// `tdc_wgmma` with its fence, commit and wait: asynchronous products of a warpgroup. Uses `Mma`.
     Wgmma,
-    /// `tdc_wgmma_shared`, `tdc_uniform`, `tdc_fence_async_proxy`: the same with both operands in shared memory. Uses `Wgmma`.
+    /// `tdc_swizzled`: rows in shared memory without bank conflicts.
+    Swizzle,
+    /// `tdc_load_matrices`: operands of `Mma` from rows in shared memory (`ldmatrix`).
+    LoadMatrices,
+    /// `tdc_wgmma_shared`, `tdc_uniform`, `tdc_fence_async_proxy`: the same with both operands in shared memory. Uses `Wgmma` and `Swizzle`.
     WgmmaShared,
 }

@@ -51,7 +51,7 @@ use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::ImplicitGemmGeometry;
 use k_step::KStep;
 use kernel::{kernel, layout};
-use merged_groups::MergedGroups;
+pub(super) use merged_groups::MergedGroups;
 pub(super) use tile_space::tile_shapes;
 use tile_space::{Split, TileGroup, rated_tiles};
 

@@ -98,6 +98,7 @@ pub const GROUPS: &[Group] = &[
     Group::of_schemes("winograd", &["winograd"]),
     Group::of_schemes("input_stationary", &["input_stationary"]),
     Group::of_schemes("depthwise_nhwc", &["depthwise_nhwc"]),
+    Group::of_schemes("mma_nhwc", &["mma_nhwc"]),
     Group::of_schemes(
         "other",
         &["depthwise", "pointwise", "tvm", "tdc", "tdc_rows"],

@@ -196,10 +196,6 @@ void tdc_wgmma(float (&d)[N / 2], const unsigned (&a)[4], const float* b, int pi
 // Rows of a in shared memory that threads have copied are read after a fence.
 #define TDC_WGMMA_SHARED
 #define TDC_SWIZZLED_SHARED TDC_DYNAMIC_SHARED
-template <int ROW_RUNS>
-int tdc_swizzled(int run) {
-    return run ^ (run >> 3 & (ROW_RUNS - 1));
-}
 inline int tdc_uniform(int value) { return value; }
 inline void tdc_fence_async_proxy() { tdc_cpu::fence_async_proxy(); }
 template <int N, int ROW_RUNS, bool BF16 = false>

@@ -233,6 +233,7 @@ const DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
+    DevicePart::Swizzle,
     DevicePart::WgmmaShared,
     DevicePart::SaturatedFp16,
 ];
@@ -246,6 +247,7 @@ const BF16_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
+    DevicePart::Swizzle,
     DevicePart::WgmmaShared,
 ];
 
@@ -259,6 +261,7 @@ const SPLIT_DEVICE_PARTS: &[DevicePart] = &[
     DevicePart::Mma,
     DevicePart::Pipeline,
     DevicePart::Wgmma,
+    DevicePart::Swizzle,
     DevicePart::WgmmaShared,
 ];
 
