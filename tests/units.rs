@@ -540,7 +540,7 @@ fn nhwc_output_units(count: usize) -> Vec<PlannedUnit> {
 }
 
 /// Products by `mma.sync` of activations in fp16 NHWC: channels with tails of K steps and of blocks, groups that are merged, groups with tails,
-/// strides, dilations, and images that tiles do not divide.
+/// strides, dilations, and images that tiles do not divide. [`bf16_units`] are made from them too.
 fn mma_nhwc_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("mma_nhwc", 22, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -2357,10 +2357,15 @@ mod deep {
 
     #[test]
     #[ignore = "deep tier"]
+    fn random_products_of_16_bit_nhwc_compile_without_a_warning() {
+        assert_compiles_without_a_warning(&mma_nhwc_units(30), &[70, 75, 80, 90]);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 12] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 11] = [
             bf16_units,
-            mma_nhwc_units,
             depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,

@@ -116,6 +116,11 @@ pub trait Scheme: Sync {
         self.info().is_default
     }
 
+    /// Whether the planner considers the scheme for a problem if the config requests none. Measured times of a table count in any case.
+    fn is_considered(&self, _problem: &Problem, _gpu: &Gpu) -> bool {
+        self.is_default()
+    }
+
     /// Whether the scheme computes all factors of a factorised layer in one launch: [`SchemeInfo::fuses_factors`].
     fn fuses_factors(&self) -> bool {
         self.info().fuses_factors

@@ -29,7 +29,6 @@ BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 5e-2, "bf16": 8e-2}
 # Precisions in which activations may be stored.
 STORED = ("fp16", "bf16")
 PIXELS = {"inception_v3": 299}
-ARCH = "sm_90a"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ def build(case: Case, options: argparse.Namespace, folder: pathlib.Path) -> path
     own = [config, *case.options(), "--gpu", options.gpu]
     for command in ([*own, "--out", str(folder)], ["pack", *own, "--random", "1", "-o", str(folder / "weights.bin")]):
         subprocess.run([options.tdc_gen, *command], check=True, capture_output=True, text=True)
-    return compiled(folder, ARCH, options.objects).resolve()
+    return compiled(folder, options.arch, options.objects).resolve()
 
 
 def image_file(case: Case, folder: pathlib.Path) -> pathlib.Path:
@@ -139,6 +138,7 @@ def is_selected(name: str, names: str | None) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", required=True, help="the GPU that is planned for")
+    parser.add_argument("--arch", default="sm_90a", help="architecture to compile for [default: sm_90a]")
     parser.add_argument("--json", type=pathlib.Path, required=True, help="file of the rows")
     parser.add_argument("--networks", help="only these networks, separated by commas")
     parser.add_argument("--precisions", help="only these precisions, separated by commas")
@@ -176,4 +176,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except subprocess.CalledProcessError as failed:
+        sys.exit(f"{failed}\n{failed.stderr}")

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 
 # Compilers that run at a time for one program.
 COMPILERS = 4
@@ -37,8 +38,9 @@ def unit_object(source: pathlib.Path, folder: pathlib.Path, arch: str, objects: 
     found = objects / f"{key}.o"
     if not found.exists():
         objects.mkdir(parents=True, exist_ok=True)
-        # Another process may be compiling the same unit.
-        compile_object(source, folder, arch, objects / f"{key}-{os.getpid()}.o").replace(found)
+        # Another process or thread may be compiling the same unit.
+        own = objects / f"{key}-{os.getpid()}-{threading.get_ident()}.o"
+        compile_object(source, folder, arch, own).replace(found)
     return found
 
 

@@ -296,8 +296,8 @@ sys.exit(not 0 < error < 1e-5)"
                 cat $work/log
             done
         done
-        gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | tr '[:upper:]' '[:lower:]' | sed 's/nvidia //; s/ .*//')
-        check "network times" python3 network_times.py --gpu "$gpu" --json $work/network-times.json
+        # TDC_GPU: the name of the GPU that is planned for.
+        check "network times" python3 network_times.py --gpu "${TDC_GPU:-h200}" --json $work/network-times.json
         cat $work/log
         for network in $networks; do
             check "time PyTorch $network" python3 compare_with_pytorch.py --model $network --time

@@ -3,7 +3,7 @@
 use super::Format;
 use serde::{Deserialize, Serialize};
 
-/// How the products of a convolution may be rounded. Tensors in memory are fp32 and sums are added in fp32, in every precision.
+/// How the products of a convolution may be rounded. Sums are added in fp32 in every precision; how tensors are stored is another question.
 ///
 /// It is a permission: a more precise kernel is used if it is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]

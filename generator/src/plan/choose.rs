@@ -364,7 +364,9 @@ impl Planner {
         layouts: &[WeightLayout],
         limit_us: f64,
     ) -> Option<Choice> {
-        let default = SCHEMES.iter().filter(|scheme| scheme.is_default());
+        let default = SCHEMES
+            .iter()
+            .filter(|scheme| scheme.is_considered(problem, self.gpu));
         let tiles = default.flat_map(|&scheme| {
             let tiles = scheme.tiles(problem, self.gpu).into_iter();
             tiles.map(move |tile| (self.predicted_us(problem, scheme, &tile), scheme, tile))
@@ -414,8 +416,9 @@ impl Planner {
                 .or_else(|| self.by_tuning_table(problem, Some(scheme)))
                 .or_else(|| self.by_model(problem, &[scheme])),
             (None, None) => {
-                let (default, others): (Vec<_>, Vec<_>) =
-                    SCHEMES.iter().partition(|scheme| scheme.is_default());
+                let (default, others): (Vec<_>, Vec<_>) = SCHEMES
+                    .iter()
+                    .partition(|scheme| scheme.is_considered(problem, self.gpu));
                 self.by_paper(problem, None)
                     .or_else(|| self.by_tuning_table(problem, None))
                     .or_else(|| self.by_model(problem, &default))

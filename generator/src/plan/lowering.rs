@@ -468,6 +468,7 @@ mod tests {
             (63, fp16, Format::FP16_NHWC),
             (64, fp32, Format::FP16_NHWC),
             (64, fp16, Format::FP16_NCHW),
+            (64, fp16, Format::BF16_NHWC),
             (64, fp16, fp32_nhwc),
             (63, fp32, fp32_nhwc),
         ] {

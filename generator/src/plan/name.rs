@@ -7,14 +7,14 @@
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
 //!         | "projected" [_bB] _cC _hH _wW _nN "_shortcut" _cC _hH _wW [_sSTRIDE] [epilogue] [numbers]   two 1x1 convolutions, added
 //!         | "convert" sizes ("_hwcn" | "_nchw")                    the layout of the output, from or to HWCN
-//!         | "convert" sizes ["_fromnhwc16" | "_fromnhwcsplit"] ["_tonhwc" | "_tonchw16" | "_tonhwc16" | "_tonhwcsplit"]
+//!         | "convert" sizes ["_from" nhwc] ["_tonhwc" | "_tonchw16" | "_tonchwbf16" | "_to" nhwc]
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]
 //!         | "normalize" [_bB] _cC _hH _wW ("_fromfp32" | "_fromuint8") ("nchw" | "nhwc")       an input
-//! format  = "_nhwc16" | "_fromnhwc16" | "_tonhwc16"        fp16 NHWC: input and output, only the input, only the output; pools too
-//!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_tonhwc16" | "_tonhwcsplit"]   an input in uint8
-//!         | "_nhwcsplit" | "_fromnhwcsplit" | "_tonhwcsplit"       the same in split NHWC
+//! format  = "_" nhwc | "_from" nhwc | "_to" nhwc           input and output, only the input, only the output; pools too
+//!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_to" nhwc]     an input in uint8
+//! nhwc    = "nhwc16" | "nhwcbf16" | "nhwcsplit"            fp16, bf16 and split NHWC
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```

@@ -27,7 +27,7 @@
 //! A grouped convolution is one matrix product per group. Groups with few channels are merged to fill MMA tiles; the weights of a
 //! merged group are a block-diagonal matrix ([`MergedGroups`]).
 //!
-//! An output in fp16 NHWC is stored eight channels of a pixel at a time, 16 bytes.
+//! An output in 16-bit NHWC is stored eight channels of a pixel at a time, 16 bytes.
 //!
 //! The 16 terms of a K step are 16 channels of one pixel. The first layers of networks have three channels: there the terms of a
 //! K step are four adjacent pixels with one channel quad each, and filter rows are padded with zeros when they are packed

@@ -2,8 +2,8 @@
 //!
 //! A block computes a rectangle of output pixels of some output channels. For a chunk of input channels it copies what all filter taps read
 //! to shared memory once, pixel by pixel, 16 bytes at a time, so that nothing passes through registers. Matrix loads (`ldmatrix`) take rows of
-//! eight channels from any eight pixels, which makes a filter tap a fixed distance. Pixels are swizzled, so that these loads have no bank
-//! conflicts. Weights are packed in the order of the tensor cores' registers.
+//! eight channels from any eight pixels, which makes a filter tap a fixed distance. Pixels are swizzled, so that loads of adjacent pixels have
+//! no bank conflicts. Weights are packed in the order of the tensor cores' registers.
 //!
 //! A stage of the pipeline has the weights of some filter taps for a chunk. The input of a chunk is copied together with its first weights.
 //!
@@ -19,6 +19,7 @@ use super::implicit_gemm::MergedGroups;
 use super::info::SchemeInfo;
 use super::tensor_core::supports_mma;
 use super::tiling::{fastest, supports_grouped_tiling};
+use super::wgmma::multiplies_nhwc;
 use super::{
     Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, convolution, tile_numbers,
 };
@@ -66,6 +67,12 @@ impl Scheme for MmaNhwc {
                  group, or several merged ones, have a multiple of 8 input channels and of 8 output channels",
             )
         }
+    }
+
+    /// Where warpgroups can compute the problem, they are nearly always faster, by less than the predicted times are wrong.
+    fn is_considered(&self, problem: &Problem, gpu: &Gpu) -> bool {
+        let by_warpgroups = gpu.has_wgmma() && multiplies_nhwc(problem);
+        self.is_default() && !by_warpgroups
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -133,4 +140,55 @@ fn supports_problem(problem: &ConvProblem) -> bool {
         && !is_depthwise
         && supports_grouped_tiling(problem)
         && supports_mma(problem, groups.c, shape.r * shape.s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::plan::{Planner, plan_problem, problem_of_label};
+
+    /// The scheme that the planner chooses for a problem on a GPU; `None` if there is none.
+    fn chosen(label: &str, gpu_name: &str) -> Option<&'static str> {
+        let problem = problem_of_label(label).expect(label);
+        let mut planner = Planner::new(gpu(gpu_name).unwrap());
+        let unit = plan_problem(&mut planner, "test", "layer", &problem, None, None);
+        unit.ok().map(|unit| unit.scheme)
+    }
+
+    #[test]
+    fn every_gpu_with_mma_reads_16_bit_nhwc_and_hopper_its_groups() {
+        for dtype in ["fp16_nhwc16", "bf16_nhwcbf16"] {
+            let dense = format!("conv_b8_c64_n64_h28_w28_k3x3_p1_bias_relu_{dtype}");
+            let grouped = format!("conv_b8_c128_n128_h28_w28_k3x3_p1_g32_bias_relu_{dtype}");
+            let narrow = format!("conv_b8_c24_n144_h28_w28_k1x1_bias_relu_{dtype}");
+            for label in [&dense, &grouped, &narrow] {
+                assert_eq!(chosen(label, "a100"), Some("mma_nhwc"), "{label}");
+                assert_eq!(chosen(label, "rtx4090"), Some("mma_nhwc"), "{label}");
+                assert_eq!(chosen(label, "rtx2080ti"), None, "{label}");
+            }
+            assert_eq!(chosen(&dense, "h200"), Some("wgmma_nhwc"));
+            assert_eq!(chosen(&grouped, "h200"), Some("mma_nhwc"));
+            assert_eq!(chosen(&narrow, "h200"), Some("mma_nhwc"));
+        }
+    }
+
+    #[test]
+    fn gpus_without_mma_support_no_tile() {
+        let label = "conv_b8_c64_n64_h28_w28_k3x3_p1_relu_fp16_nhwc16";
+        let problem = problem_of_label(label).unwrap();
+        let [h200, v100] = ["h200", "v100"].map(|name| gpu(name).unwrap());
+        let tiles = MmaNhwc.tiles(&problem, h200);
+        assert!(!tiles.is_empty() && MmaNhwc.tiles(&problem, v100).is_empty());
+        assert!(
+            tiles
+                .iter()
+                .all(|tile| MmaNhwc.supports(&problem, tile, h200))
+        );
+        assert!(
+            !tiles
+                .iter()
+                .any(|tile| MmaNhwc.supports(&problem, tile, v100))
+        );
+    }
 }

@@ -354,6 +354,14 @@ pub(super) fn weight_transform(precision: Precision, run: u32) -> Transform {
     }
 }
 
+/// The device function that multiplies 16-bit numbers (`mma.sync`).
+pub(super) fn mma_function(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Bf16 => "tdc_mma_bf16",
+        Precision::Fp32 | Precision::Tf32 | Precision::Fp16 => "tdc_mma_f16",
+    }
+}
+
 /// Whether `implicit_gemm` and `wgmma` scale the input, and add partial sums in fp32.
 pub(super) fn scales_input(precision: Precision) -> bool {
     matches!(precision, Precision::Fp32 | Precision::Tf32)

@@ -97,7 +97,7 @@ pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
 pub(super) struct BlockOutput {
     /// Output rows, columns and channels of a block.
     pub(super) tile: [u32; 3],
-    /// Output channels of a group, all of them if there is one group; the last group may have fewer. Tiles of output channels do not
+    /// Output channels of the group, or of the groups, of a block, all of them if there is one group; the last group may have fewer. Tiles of output channels do not
     /// cross the end of a group.
     pub(super) group_n: u32,
     /// Threads of a block.
@@ -106,7 +106,7 @@ pub(super) struct BlockOutput {
     pub(super) cluster: u32,
     /// Partial sums of each output in a block (split-K inside the block).
     pub(super) k_splits: u32,
-    /// Rows of the partial sums in shared memory: output channels, or pixels if the output is fp16 NHWC.
+    /// Rows of the partial sums in shared memory: output channels, or pixels if the output is fp16 or bf16 NHWC.
     pub(super) partial_rows: u32,
     /// Distance of those rows, in floats.
     pub(super) partial_pitch: u32,
@@ -145,7 +145,7 @@ pub(super) struct BlockOutputContext {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     outputs: u32,
-    /// Output vectors of a pixel if the output is fp16 NHWC.
+    /// Output vectors of a pixel if the output is fp16 or bf16 NHWC.
     runs: u32,
     /// Rounds in which each thread stores one output vector.
     rounds: u32,
@@ -300,7 +300,7 @@ impl BlockOutput {
     }
 
     /// Outputs of a vector, which are stored at once. In NCHW they are pixels of a channel, and either vectors do not cross the end of a
-    /// row, or rows are contiguous; in fp16 NHWC they are channels of a pixel.
+    /// row, or rows are contiguous; in 16-bit NHWC they are channels of a pixel.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
         if problem.writes_16_bit_nhwc() {
             return Format::RUN_CHANNELS;
@@ -412,7 +412,7 @@ impl BlockOutput {
         let [tiles, tiles_w] = self.tiles(problem);
         let pixels = th * tw;
         let y_vector = self.y_vector(problem);
-        // A vector of channels in fp16 NHWC consists of two vectors of partial sums.
+        // A vector of channels in 16-bit NHWC consists of two vectors of partial sums.
         let (y_type, y_elements) = vector_type(y_vector.min(4));
         let mut outside = Vec::new();
         if !out_h.is_multiple_of(th) {

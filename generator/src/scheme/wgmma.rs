@@ -31,7 +31,7 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::WgmmaGeometry;
 use kernel::{kernel, layout};
-pub use nhwc::{Converted, Prepared, Projected, Stem, WgmmaNhwc};
+pub use nhwc::{Converted, Prepared, Projected, Stem, WgmmaNhwc, multiplies_nhwc};
 use tile_space::{Stages, tiles};
 
 /// See the [module](self).

@@ -157,7 +157,7 @@ mod tests {
     use crate::plan::problem_of_label;
 
     /// Odd sizes of every kind.
-    const LABELS: [&str; 17] = [
+    const LABELS: [&str; 18] = [
         "conv_b7_c3_n5_h5_w7_k3x3_s2_p1_prologuerelu_bias_residual_relu",
         "conv_b5_c8_n16_h3_w5_k1x1_bias_residual_relu_fp16_nhwc16",
         "convtranspose_b4_c8_n6_h3_w5_k3x4_s2x3_p1x0x2x3_d2_g2_op0x1_bias_relu",
@@ -174,6 +174,7 @@ mod tests {
         "squeezeexcite_b5_c7_h3_w5_n3_bias_relu_gate_bias_hardsigmoid",
         "gatehardswish_b5_c7_h3_w5",
         "convert_b5_c8_h3_w5_tonhwc16",
+        "conv_b5_c8_n16_h3_w5_k1x1_bias_residual_relu_bf16_nhwcbf16",
         "conv_b5_c16_n8_h3_w5_k1x1_bias_residual_relu_nhwcsplit",
     ];
 

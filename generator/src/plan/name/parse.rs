@@ -634,6 +634,14 @@ mod tests {
             "conv_b8_c3_n16_h9_w9_k3x3_prologue_fp16_fromuint8nchw_tonhwc16",
             "projected_b32_c64_h5_w7_n256_shortcut_c48_h10_w14_s2_bias_relu_fp16_nhwc16",
             "projected_c64_h5_w7_n256_shortcut_c48_h5_w13_s1x2_nhwcsplit",
+            "projected_b2_c64_h5_w7_n256_shortcut_c48_h5_w7_bf16_nhwcbf16",
+            "conv_b8_c16_n8_h5_w5_k3x3_relu_bf16_nhwcbf16",
+            "conv_b8_c16_n9_h5_w5_k3x3_bf16_fromnhwcbf16",
+            "conv_b8_c3_n16_h9_w9_k3x3_prologue_bf16_fromuint8nhwc_tonhwcbf16",
+            "convert_b2_c3_h4_w5_tonhwcbf16",
+            "convert_c3_h4_w5_tonchwbf16",
+            "convert_b2_c16_h4_w5_fromnhwcbf16_tonhwc",
+            "globalavgpool_b3_c16_h4_w5_fromnhwcbf16",
         ] {
             let problem = problem_of_label(label).unwrap_or_else(|| panic!("{label}"));
             assert_eq!(problem_label(&problem), label);

@@ -187,7 +187,7 @@ impl ImplicitGemmGeometry {
     }
 }
 
-/// The largest cluster. Blocks of a cluster exchange partial sums in NCHW only: fp16 NHWC is for batches, where blocks fill the GPU without
+/// The largest cluster. Blocks of a cluster exchange partial sums in NCHW only: 16-bit NHWC is for batches, where blocks fill the GPU without
 /// a split.
 pub(super) fn max_cluster(problem: &ConvProblem) -> u32 {
     if problem.writes_16_bit_nhwc() {

@@ -7,7 +7,7 @@ use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
 use crate::scheme::stored_pairs::StoredPairs;
 use crate::scheme::tensor_core::{
-    MMA_K, MMA_M, MMA_N, PartialSum, device_parts, scales_input, to_pair, truncated,
+    MMA_K, MMA_M, MMA_N, PartialSum, device_parts, mma_function, scales_input, to_pair, truncated,
     weight_transform,
 };
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
@@ -270,7 +270,7 @@ pub(super) fn kernel(
         },
         separate_accumulators: sizes.separate_accumulators(),
         to_pair: to_pair(problem.precision, scales_input),
-        mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
+        mma: mma_function(problem.precision),
         scaled: !bf16,
         writes_nhwc: problem.writes_16_bit_nhwc(),
         pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),

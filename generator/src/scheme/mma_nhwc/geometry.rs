@@ -50,7 +50,7 @@ pub(super) struct MmaNhwcGeometry {
 }
 
 impl MmaNhwcGeometry {
-    /// `None` if the tile is invalid, or does not fit the problem or the GPU. The scheme must support the problem.
+    /// `None` if the tile is invalid, does not fit the problem or the GPU, or if the GPU has no `mma.sync`. The scheme must support the problem.
     pub(super) fn new(problem: &ConvProblem, tile: MmaNhwcTile, gpu: &Gpu) -> Option<Self> {
         let MmaNhwcTile {
             th,
@@ -64,7 +64,8 @@ impl MmaNhwcGeometry {
             stages,
         } = tile;
         let shape = &problem.shape;
-        let is_sane = tile.numbers().iter().all(|&number| number > 0)
+        let is_sane = gpu.has_mma()
+            && tile.numbers().iter().all(|&number| number > 0)
             && th.max(tw) <= 256
             && [m_tiles, warps_m, warps_p, stages]
                 .iter()

@@ -2,10 +2,10 @@
 
 use super::geometry::MmaNhwcGeometry;
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, DType, Problem};
+use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
 use crate::scheme::stored_pairs::StoredPairs;
-use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, weight_transform};
+use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, mma_function, weight_transform};
 use crate::scheme::tiling::BlockOutputContext;
 use crate::scheme::{DevicePart, KernelBlueprint, context, without_nhwc_strides};
 use serde::Serialize;
@@ -120,7 +120,6 @@ pub(super) fn kernel(
     layout: &WeightLayout,
     gpu: &Gpu,
 ) -> KernelBlueprint {
-    let is_bf16 = problem.input.dtype == DType::Bf16;
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/mma_nhwc.cu",
@@ -130,10 +129,9 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.shared_floats,
         pdl: true,
-        device: if is_bf16 {
-            BF16_DEVICE_PARTS
-        } else {
-            DEVICE_PARTS
+        device: match problem.precision {
+            Precision::Bf16 => BF16_DEVICE_PARTS,
+            _ => DEVICE_PARTS,
         },
         args: without_nhwc_strides(convolution::args(problem, false), &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
@@ -166,7 +164,6 @@ impl MmaNhwcContext {
         let shape = &problem.shape;
         let tile = &sizes.tile;
         let groups = sizes.groups;
-        let is_bf16 = problem.input.dtype == DType::Bf16;
         let weight_copies = sizes.stage_weights / 4;
         let checks_group_c = !shape.c.is_multiple_of(groups.c);
         let chunk_channels = tile.chunk_groups * MMA_K;
@@ -215,12 +212,8 @@ impl MmaNhwcContext {
             stage_weights: sizes.stage_weights,
             weight_copies: weight_copies.div_ceil(sizes.threads()),
             checks_weights: !weight_copies.is_multiple_of(sizes.threads()),
-            mma: if is_bf16 {
-                "tdc_mma_bf16"
-            } else {
-                "tdc_mma_f16"
-            },
-            scaled: !is_bf16,
+            mma: mma_function(problem.precision),
+            scaled: problem.precision != Precision::Bf16,
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
             sums: sizes.sums.context(problem, sizes.staged),

@@ -54,7 +54,10 @@ impl MmaNhwcGeometry {
         // Of a warp and stage: products, matrix loads and copies.
         let macs = m_tiles * p_tiles * k_steps * f64::from(MMA_M * MMA_N * MMA_K);
         let products = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0 / PARTITIONS);
-        let loads = k_steps * (m_tiles + p_tiles / 2.0);
+        // With a stride, reads of neighbouring pixels conflict in shared-memory banks.
+        let stride = problem.shape.stride[1];
+        let conflicts = f64::from((stride & stride.wrapping_neg()).min(4));
+        let loads = k_steps * (m_tiles + conflicts * p_tiles / 2.0);
         let copies = f64::from(self.items) / chunk_stages
             + f64::from(self.stage_weights) / 4.0 / (32.0 * warps);
         let instructions = k_steps * (m_tiles * p_tiles + m_tiles + model.load * p_tiles / 2.0)

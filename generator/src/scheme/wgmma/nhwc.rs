@@ -128,6 +128,11 @@ impl Scheme for WgmmaNhwc {
     }
 }
 
+/// Whether `wgmma_nhwc` can compute a problem on a Hopper GPU.
+pub fn multiplies_nhwc(problem: &Problem) -> bool {
+    problem.conv().is_some_and(supports_problem)
+}
+
 /// Whether the scheme can compute a problem.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let reads_and_writes = match problem.input {
