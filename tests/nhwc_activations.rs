@@ -75,6 +75,21 @@ ops:
   - {op: linear, name: c, n: 13}
 ";
 
+/// Layers in fp32 in a network that may store fp16: each chain has the format of its precision, and pooling that of the tensor it reads.
+const MIXED: &str = "
+name: mixed
+input: 8x16x9x11
+activations: fp16
+precision: fp16
+ops:
+  - {op: conv, name: a, n: 32, precision: fp32, bias: true, activation: relu}
+  - {op: max_pool, name: pool, kernel: 2, stride: 1}
+  - {op: conv, name: b, n: 48, kernel: 1, precision: fp32, activation: relu}
+  - {op: conv, name: c, n: 32, bias: true, activation: relu}
+  - {op: avg_pool, name: mean, kernel: 2, stride: 1}
+  - {op: conv, name: d, n: 24, kernel: 1}
+";
+
 /// The first network with fp32 activations, in a batch of which split NHWC is considered, and with an activation function that may be larger
 /// than its argument.
 fn split_network() -> Network {
@@ -257,6 +272,32 @@ fn check_split(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     check_values(&network, &plan, open);
 }
 
+fn check_mixed(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let network = network(MIXED, &Overrides::default());
+    let plan = planned(&network);
+    assert_eq!(
+        formats(&plan),
+        [
+            "input.nhwc fp32-split",
+            "a split-split",
+            "pool split-split",
+            "b split-split",
+            "b.nchw split-fp32",
+            "b.nhwc fp32-fp16",
+            "c fp16-fp16",
+            "mean fp16-fp16",
+            "d fp16-fp16",
+            "d.nchw fp16-fp32",
+        ]
+    );
+    check_values(&network, &plan, open);
+}
+
+#[test]
+fn layers_of_two_precisions_are_right() {
+    check_mixed(cpu);
+}
+
 #[test]
 fn values_in_split_tensors_are_right() {
     check_split(cpu);
@@ -279,6 +320,7 @@ fn values_in_both_formats_are_right_on_a_gpu() {
     check_split(gpu_here);
     check_linear(gpu_here);
     check_blocks(gpu_here);
+    check_mixed(gpu_here);
 }
 
 #[test]

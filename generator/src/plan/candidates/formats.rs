@@ -8,9 +8,7 @@
 
 use super::candidate::Candidate;
 use super::linear_as_convolution::as_convolution;
-use crate::ir::{
-    ConvProblem, DType, Format, GlobalPoolProblem, Layout, PoolProblem, Precision, Problem,
-};
+use crate::ir::{ConvProblem, Format, GlobalPoolProblem, Layout, PoolProblem, Problem};
 use crate::plan::graph::{Task, TaskGraph};
 
 /// Adds the candidates of each task that can have such an input or output.
@@ -20,12 +18,13 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
         let task = convolution.as_ref().unwrap_or(task);
         // A flattened image has another order of elements in NHWC.
         let is_flattened = graph.values[task.x.0].shape != task.problem.x();
-        let problems = match graph.activations {
-            DType::Fp32 => in_split(task),
-            dtype => in_16_bits(task, dtype),
-        };
-        let problems = problems
+        let problems = formats_of(graph, task)
             .into_iter()
+            .flat_map(|format| match format {
+                Format::SPLIT_NHWC => in_split(task),
+                _ => in_16_bits(task, format),
+            });
+        let problems = problems
             .filter(|problem| !is_flattened || problem.kind().input().format == Format::default());
         candidates.extend(problems.map(|problem| {
             let task = Task {
@@ -37,14 +36,32 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     }
 }
 
-/// The NHWC format of both input and output of a convolution, if the network may store activations in one.
+/// The NHWC formats that the network may store for a task: of a convolution that of its precision; for pooling those of all convolutions, and
+/// the 16-bit one in any case, as the network's output may have it.
+fn formats_of(graph: &TaskGraph, task: &Task) -> Vec<Format> {
+    if let Some(conv) = task.problem.conv() {
+        return nhwc_format(graph, conv).into_iter().collect();
+    }
+    let of_16_bits = Format {
+        dtype: graph.activations,
+        layout: Layout::Nhwc,
+    };
+    let mut convolutions = graph.tasks.iter().filter_map(|task| task.problem.conv());
+    let is_split = |conv| nhwc_format(graph, conv) == Some(Format::SPLIT_NHWC);
+    let formats = [
+        of_16_bits.is_16_bit_nhwc().then_some(of_16_bits),
+        convolutions.any(is_split).then_some(Format::SPLIT_NHWC),
+    ];
+    formats.into_iter().flatten().collect()
+}
+
+/// The NHWC format of both input and output of a convolution, if the network may store activations in one: that of its precision, where
+/// it is the type of the activations, else split NHWC, which has not the range of bf16.
 pub(super) fn nhwc_format(graph: &TaskGraph, conv: &ConvProblem) -> Option<Format> {
-    match graph.activations {
-        DType::Fp32 => Some(Format::SPLIT_NHWC),
-        dtype => conv
-            .precision
-            .nhwc_format()
-            .filter(|format| format.dtype == dtype),
+    match conv.precision.nhwc_format() {
+        Some(format) if format.dtype == graph.activations => Some(format),
+        Some(Format::BF16_NHWC) => None,
+        _ => Some(Format::SPLIT_NHWC),
     }
 }
 
@@ -69,44 +86,32 @@ fn is_first_layer(conv: &ConvProblem) -> bool {
     conv.shape.c <= 4
 }
 
-/// The problem of a task with input, output, and both in NHWC of this 16-bit type, as far as its schemes may support them.
-fn in_16_bits(task: &Task, dtype: DType) -> Vec<Problem> {
+/// The problem of a task with input, output, and both in an NHWC format of 16-bit numbers, as far as its schemes may support them.
+fn in_16_bits(task: &Task, nhwc: Format) -> Vec<Problem> {
     let fp32 = Format::default();
-    let nhwc = Format {
-        dtype,
-        layout: Layout::Nhwc,
-    };
-    let pairs = [(nhwc, nhwc), (nhwc, fp32), (fp32, nhwc)];
-    in_formats(task, &pairs, |conv| {
-        conv.precision.nhwc_format() == Some(nhwc)
-    })
+    in_formats(task, &[(nhwc, nhwc), (nhwc, fp32), (fp32, nhwc)])
 }
 
 /// The same with split input, and for a first layer with split output. An fp32 input of other layers is converted by a unit of the
 /// planner's own, which all readers share.
 fn in_split(task: &Task) -> Vec<Problem> {
     let (fp32, split) = (Format::default(), Format::SPLIT_NHWC);
-    let keeps_range = |conv: &ConvProblem| conv.precision != Precision::Bf16;
     let is_first = task.problem.conv().is_some_and(is_first_layer);
     let pairs: &[_] = match is_first {
         true => &[(fp32, split)],
         false => &[(split, split), (split, fp32)],
     };
-    in_formats(task, pairs, keeps_range)
+    in_formats(task, pairs)
 }
 
 /// The problem of a task with the pairs of formats of input and output that fit it.
-fn in_formats(
-    task: &Task,
-    pairs: &[(Format, Format)],
-    is_supported: impl Fn(&ConvProblem) -> bool,
-) -> Vec<Problem> {
+fn in_formats(task: &Task, pairs: &[(Format, Format)]) -> Vec<Problem> {
     let [c, n] = [task.problem.x().c, task.problem.y().c];
     let fits =
         |&(input, output): &(Format, Format)| input.fits_channels(c) && output.fits_channels(n);
     let pairs = pairs.iter().copied().filter(fits);
     match task.problem {
-        Problem::Conv(conv) if is_free(task, &conv) && is_supported(&conv) => pairs
+        Problem::Conv(conv) if is_free(task, &conv) => pairs
             .map(|(input, output)| Problem::Conv(conv.in_formats(input, output)))
             .collect(),
         // A pool keeps the scale of its input.
