@@ -21,6 +21,7 @@ mod info;
 mod input_stationary;
 mod linear;
 mod lrn;
+mod merged_groups;
 mod mma_nhwc;
 mod normalize;
 mod pad;

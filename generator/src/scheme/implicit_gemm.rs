@@ -36,13 +36,13 @@
 mod geometry;
 mod k_step;
 mod kernel;
-mod merged_groups;
 mod registers;
 mod tile_space;
 mod work;
 
 use super::convolution;
 use super::info::SchemeInfo;
+use super::merged_groups::MergedGroups;
 use super::tensor_core::{MAX_WARPS, MMA_K, supports_mma};
 use super::tiling::{fastest, supports_grouped_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
@@ -51,7 +51,6 @@ use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::ImplicitGemmGeometry;
 use k_step::KStep;
 use kernel::{kernel, layout};
-pub(super) use merged_groups::MergedGroups;
 pub(super) use tile_space::tile_shapes;
 use tile_space::{Split, TileGroup, rated_tiles};
 

@@ -15,8 +15,8 @@ mod kernel;
 mod tile_space;
 mod work;
 
-use super::implicit_gemm::MergedGroups;
 use super::info::SchemeInfo;
+use super::merged_groups::MergedGroups;
 use super::tensor_core::supports_mma;
 use super::tiling::{fastest, supports_grouped_tiling};
 use super::wgmma::multiplies_nhwc;

@@ -112,7 +112,7 @@ pub(super) struct BlockOutput {
     pub(super) partial_pitch: u32,
 }
 
-/// Context of the templates `kernel/block_position.cu`, `kernel/reduce_and_store.cu` and `kernel/implicit_gemm/store_nhwc.cu`; part of a scheme's context.
+/// Context of the templates `kernel/block_position.cu`, `kernel/reduce_and_store.cu` and `kernel/store_nhwc.cu`; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct BlockOutputContext {
     out_h: u32,

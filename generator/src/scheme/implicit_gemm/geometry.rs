@@ -2,10 +2,10 @@
 
 use super::ImplicitGemmTile;
 use super::k_step::{KStep, chunks};
-use super::merged_groups::MergedGroups;
 use super::registers::RegisterModel;
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::ConvProblem;
+use crate::scheme::merged_groups::MergedGroups;
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{
     MAX_WARPS, MMA_M, MMA_N, quad_plane, separate_accumulators, split_terms,

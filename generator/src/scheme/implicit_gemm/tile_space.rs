@@ -2,12 +2,12 @@
 
 use super::geometry::{ImplicitGemmGeometry, MAX_SUMS, max_cluster};
 use super::k_step::{KStep, chunks};
-use super::merged_groups::MergedGroups;
 use super::work::StepWork;
 use super::{ImplicitGemmTile, supports_problem};
 use crate::cost::{TiledTotals, TiledWork};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
+use crate::scheme::merged_groups::MergedGroups;
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{
     MAX_WARPS, MMA_M, MMA_N, PROMOTION_INTERVAL, channel_tiles, divisors, products, split_terms,

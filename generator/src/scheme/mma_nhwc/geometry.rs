@@ -3,7 +3,7 @@
 use super::MmaNhwcTile;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format};
-use crate::scheme::implicit_gemm::MergedGroups;
+use crate::scheme::merged_groups::MergedGroups;
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_M, MMA_N};
 use crate::scheme::tiling::{BlockOutput, RegisterEstimate};
 use crate::scheme::{MAX_GRID, Tile};

@@ -6,7 +6,7 @@ use crate::cost::kernel_us;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::candidates_up_to;
-use crate::scheme::implicit_gemm::MergedGroups;
+use crate::scheme::merged_groups::MergedGroups;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, channel_tiles};
 
 /// Output pixels of a block.

@@ -1,7 +1,7 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::MmaNhwcGeometry;
-use crate::cost::{KernelWork, occupancy};
+use crate::cost::{KernelWork, occupancy, overlapped};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, products};
@@ -81,9 +81,4 @@ impl MmaNhwcGeometry {
             + f64::from(self.steps) * step
             + runs * model.stored_run * resident
     }
-}
-
-/// The time of two kinds of work that overlap, but not completely if both take about as long.
-fn overlapped(a: f64, b: f64) -> f64 {
-    (a.powi(4) + b.powi(4)).sqrt().sqrt()
 }

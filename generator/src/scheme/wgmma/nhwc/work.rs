@@ -1,7 +1,7 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::NhwcGeometry;
-use crate::cost::{KernelWork, kernel_us, occupancy};
+use crate::cost::{KernelWork, kernel_us, occupancy, overlapped};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Problem};
 use crate::scheme::tensor_core::{MMA_K, products};
@@ -127,9 +127,4 @@ impl NhwcGeometry {
         };
         instructions.max(input).max(weights)
     }
-}
-
-/// The time of two kinds of work that overlap, but not completely if both take about as long.
-fn overlapped(a: f64, b: f64) -> f64 {
-    (a.powi(4) + b.powi(4)).sqrt().sqrt()
 }

@@ -6,18 +6,18 @@ use tdc_runtime::{ConvShape, Filter};
 /// The groups of a convolution, merged so that a merged group has about as many channels as an MMA tile has rows and terms. Its
 /// weights are a block-diagonal matrix. A convolution of one group is one merged group.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::scheme) struct MergedGroups {
+pub(super) struct MergedGroups {
     /// Groups of a merged one; the last one may have fewer.
-    pub(in crate::scheme) merged: u32,
+    pub(super) merged: u32,
     /// Input channels of a merged group.
-    pub(in crate::scheme) c: u32,
+    pub(super) c: u32,
     /// Output channels of a merged group, and of a group.
-    pub(in crate::scheme) n: u32,
-    pub(in crate::scheme) n_per_group: u32,
+    pub(super) n: u32,
+    pub(super) n_per_group: u32,
 }
 
 impl MergedGroups {
-    pub(in crate::scheme) fn for_shape(shape: &ConvShape) -> Self {
+    pub(super) fn for_shape(shape: &ConvShape) -> Self {
         let [c, n] = [shape.c, shape.n].map(|channels| channels / shape.groups);
         let merged = (MMA_M / c.max(n)).clamp(1, shape.groups);
         Self {
@@ -29,7 +29,7 @@ impl MergedGroups {
     }
 
     /// How the weights are packed.
-    pub(in crate::scheme) fn filter(self) -> Filter {
+    pub(super) fn filter(self) -> Filter {
         match self.merged {
             1 => Filter::Taps,
             merged => Filter::MergedGroups {
