@@ -61,15 +61,19 @@ class Case:
         return Case(self.network, self.dense)
 
 
-SINGLE = "resnet18 resnet50 vgg16 densenet121 densenet201 googlenet inception_v3 mobilenet_v2 squeezenet1_1 resnext50_32x4d".split()
+SINGLE = [
+    *("resnet18", "resnet50", "vgg16", "densenet121", "densenet201"),
+    *("googlenet", "inception_v3", "mobilenet_v2", "squeezenet1_1", "resnext50_32x4d"),
+]
 CASES = [
     *(Case(network) for network in SINGLE),
     *(Case(network, dense=False) for network in SINGLE[:5]),
     *(Case("resnet50", precision="fp16", images=images) for images in (1, 8, 32, 128, 256)),
     *(Case("resnet50", precision=precision, images=images) for precision in ("tf32", "fp32") for images in (8, 32)),
     *(Case(network, dense, precision, 32) for network in ("resnet18", "vgg16") for dense in (True, False) for precision in ("fp16", "fp32")),
-    *(Case(network, precision="fp16", images=32) for network in SINGLE[3:]),
-    *(Case(network, precision="bf16", images=32) for network in ("resnet50", "mobilenet_v2")),
+    # With random weights activations of ResNeXt-50 are beyond the range of fp16.
+    *(Case(network, precision="fp16", images=32) for network in SINGLE[3:] if network != "resnext50_32x4d"),
+    *(Case(network, precision="bf16", images=32) for network in ("resnet50", "mobilenet_v2", "resnext50_32x4d")),
     Case("mobilenet_v2", images=32),
 ]
 
