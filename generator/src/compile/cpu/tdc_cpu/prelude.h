@@ -193,6 +193,12 @@ void tdc_wgmma(float (&d)[N / 2], const unsigned (&a)[4], const float* b, int pi
     tdc_cpu::multiply_async(kind, d, a, b, N, pitch, accumulates, line);
 }
 
+#define TDC_SWIZZLE
+template <int ROW_RUNS>
+int tdc_swizzled(int run) {
+    return run ^ (run >> 3 & (ROW_RUNS - 1));
+}
+
 // Rows of a in shared memory that threads have copied are read after a fence.
 #define TDC_WGMMA_SHARED
 #define TDC_SWIZZLED_SHARED TDC_DYNAMIC_SHARED
