@@ -145,6 +145,7 @@ fn shuffled_product() -> String {
 fn conversion_by_integers() -> String {
     let text = format!("{}{CONVERSIONS}", BF16.replace("TDC_BF16", "INTEGERS"));
     text.replace("tdc_to_bf16x2", "integers_to_bf16")
+        .replace("tdc_bf16x2", "integers_bf16x2")
         .replace("void to_bf16", "void to_bf16_by_integers")
 }
 
