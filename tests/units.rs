@@ -1662,7 +1662,7 @@ mod random {
         wgmma_converted_is_right: wgmma_converted_units, 6 of 60;
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         mma_nhwc_is_right: mma_nhwc_units, 10 of 150;
-        bf16_activations_are_right: bf16_units, 4 of 50;
+        bf16_activations_are_right: bf16_units, 2 of 50;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
