@@ -18,7 +18,7 @@ mod work;
 use super::info::SchemeInfo;
 use super::merged_groups::MergedGroups;
 use super::tensor_core::supports_mma;
-use super::tiling::{fastest, supports_grouped_tiling};
+use super::tiling::{fastest, offer_fastest, supports_grouped_tiling};
 use super::wgmma::multiplies_nhwc;
 use super::{
     Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, convolution, tile_numbers,
@@ -90,14 +90,8 @@ impl Scheme for MmaNhwc {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let mut all = tile_space::tiles(problem, search.gpu());
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        all.truncate(8);
-        for (_, tile) in all {
-            let tile = tile.into();
-            let work = self.work(problem, &tile, search.gpu());
-            search.offer(tile, &work);
-        }
+        let all = tile_space::tiles(problem, search.gpu());
+        offer_fastest(self, problem, all, search);
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

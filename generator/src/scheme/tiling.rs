@@ -1,9 +1,10 @@
 //! Common parts of the tiled schemes. A block computes a rectangle of output pixels of some output channels. Its threads hold
 //! partial sums, which are reduced in shared memory, or in that of a cluster, before they are stored.
 
+use super::{Scheme, Tile, TileSearch};
 use crate::cost::{KernelWork, tiled_terms};
 use crate::gpu::{Gpu, MAX_REGISTERS, PORTABLE_CLUSTER, REGISTERS_PER_BLOCK, RoughConstants};
-use crate::ir::{ConvProblem, Format, Reduce};
+use crate::ir::{ConvProblem, Format, Problem, Reduce};
 use serde::Serialize;
 
 /// Maximum number of tiles of a problem after pruning to those with the least rough time.
@@ -91,6 +92,22 @@ pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
     let mut tiles: Vec<T> = rated.into_iter().map(|(_, tile)| tile).collect();
     tiles.sort_unstable();
     tiles
+}
+
+/// Offers a search the tiles of a scheme with the least of their predicted times, which the search computes as well.
+pub(super) fn offer_fastest<T: Into<Tile>>(
+    scheme: &dyn Scheme,
+    problem: &Problem,
+    mut all: Vec<(f64, T)>,
+    search: &mut TileSearch<'_>,
+) {
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.truncate(8);
+    for (_, tile) in all {
+        let tile = tile.into();
+        let work = scheme.work(problem, &tile, search.gpu());
+        search.offer(tile, &work);
+    }
 }
 
 /// The outputs that a block computes.

@@ -23,8 +23,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
             .flat_map(|format| match format {
                 Format::SPLIT_NHWC => in_split(task),
                 _ => in_16_bits(task, format),
-            });
-        let problems = problems
+            })
             .filter(|problem| !is_flattened || problem.kind().input().format == Format::default());
         candidates.extend(problems.map(|problem| {
             let task = Task {

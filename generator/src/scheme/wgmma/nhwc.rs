@@ -29,7 +29,7 @@ use crate::ir::{ConvProblem, Format, Precision, Problem, never_grows};
 use crate::scheme::convolution;
 use crate::scheme::info::SchemeInfo;
 use crate::scheme::tensor_core::{MMA_K, split_terms};
-use crate::scheme::tiling::fastest;
+use crate::scheme::tiling::{fastest, offer_fastest};
 use crate::scheme::wgmma::kernel::layout;
 use crate::scheme::{
     Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers,
@@ -40,7 +40,7 @@ use kernel::{Input, kernel};
 pub use prepared::Prepared;
 pub use projected::Projected;
 pub use stem::Stem;
-use tile_space::{offer_fastest, tiles};
+use tile_space::tiles;
 
 /// See the [module](self).
 pub struct WgmmaNhwc;

@@ -3,12 +3,12 @@
 
 use super::geometry::NhwcGeometry;
 use super::kernel::{Input, kernel};
-use super::tile_space::{offer_fastest, tiles_of};
+use super::tile_space::tiles_of;
 use super::{WgmmaNhwcTile, supports_split_output};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem, ProblemKind};
 use crate::scheme::info::SchemeInfo;
-use crate::scheme::tiling::fastest;
+use crate::scheme::tiling::{fastest, offer_fastest};
 use crate::scheme::wgmma::writes_supported_format;
 use crate::scheme::{
     Blueprint, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork,

@@ -6,13 +6,13 @@
 
 use super::geometry::NhwcGeometry;
 use super::kernel::{Input, kernel};
-use super::tile_space::{offer_fastest, tiles_of};
+use super::tile_space::tiles_of;
 use super::{WgmmaNhwcTile, supports_problem, terms};
 use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, ProjectedProblem};
 use crate::scheme::info::SchemeInfo;
 use crate::scheme::tensor_core::MMA_K;
-use crate::scheme::tiling::fastest;
+use crate::scheme::tiling::{fastest, offer_fastest};
 use crate::scheme::wgmma::kernel::layout;
 use crate::scheme::{
     Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, convolution,

@@ -7,7 +7,6 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
-use crate::scheme::{Scheme, TileSearch};
 
 /// Pipeline stages of the weights, and of the input.
 const STAGES: [u32; 3] = [3, 4, 6];
@@ -23,22 +22,6 @@ pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
         return Vec::new();
     };
     tiles_of(problem, gpu)
-}
-
-/// Offers a search the tiles of a scheme with the least time, which is that of the search.
-pub(super) fn offer_fastest(
-    scheme: &dyn Scheme,
-    problem: &Problem,
-    mut all: Vec<(f64, WgmmaNhwcTile)>,
-    search: &mut TileSearch<'_>,
-) {
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    all.truncate(8);
-    for (_, tile) in all {
-        let tile = tile.into();
-        let work = scheme.work(problem, &tile, search.gpu());
-        search.offer(tile, &work);
-    }
 }
 
 /// The same for a convolution that the scheme supports, on a GPU that has wgmma.
