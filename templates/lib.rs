@@ -95,7 +95,9 @@ templates![
     "kernel/gather_pixels.cu",
     "kernel/split_maxima.cu",
     "kernel/global_pool_nhwc.cu",
+    "kernel/pool_max_pairs.cu",
     "kernel/pool_nhwc.cu",
+    "kernel/pool_run.cu",
     "kernel/window_size.cu",
     "kernel/winograd.cu",
     "layers/CMakeLists.txt",
@@ -184,6 +186,10 @@ pub mod device {
     pub const ACCUMULATOR_OPERANDS: &str = include_str!("device/accumulator_operands.cuh");
     /// Rounding to fp16 with limited magnitude.
     pub const SATURATED_FP16: &str = include_str!("device/saturated_fp16.cuh");
+    /// The larger ones of two pairs of fp16 numbers.
+    pub const MAX_FP16: &str = include_str!("device/max_fp16.cuh");
+    /// The larger ones of two pairs of bf16 numbers.
+    pub const MAX_BF16: &str = include_str!("device/max_bf16.cuh");
     /// Tensors of two fp16 numbers for each value.
     pub const SPLIT_TENSOR: &str = include_str!("device/split_tensor.cuh");
     /// A float as the sum of two tf32 numbers.

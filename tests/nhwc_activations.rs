@@ -90,6 +90,37 @@ ops:
   - {op: conv, name: d, n: 24, kernel: 1}
 ";
 
+/// Concatenations of convolutions, of a pool and of a concatenation, which are written in NHWC; of a part in fp32, which is converted; of
+/// parts with other readers; and of a part with 12 channels, which are not.
+const CONCATS: &str = "
+name: concats
+input: 3x16x9x11
+activations: fp16
+precision: fp16
+ops:
+  - {op: conv, name: first, n: 32, kernel: 1, activation: relu}
+  - {op: conv, name: a, n: 24, bias: true, activation: relu}
+  - {op: conv, name: b1, inputs: [first], n: 16, kernel: 1}
+  - {op: conv, name: b2, n: 40, bias: true}
+  - {op: conv, name: c, inputs: [first], n: 16, kernel: 1}
+  - {op: conv, name: left, n: 8, kernel: [1, 3], activation: relu}
+  - {op: conv, name: right, inputs: [c], n: 24, kernel: [3, 1]}
+  - {op: concat, name: both, inputs: [left, right]}
+  - {op: max_pool, name: pool, inputs: [first], kernel: 3, stride: 1, pad: 1}
+  - {op: concat, name: all, inputs: [a, b2, both, pool]}
+  - {op: conv, name: d, n: 16, bias: true}
+  - {op: softmax, name: soft}
+  - {op: conv, name: e, inputs: [all], n: 32, kernel: 1}
+  - {op: concat, name: converted, inputs: [e, soft]}
+  - {op: conv, name: f, n: 16, bias: true, activation: relu}
+  - {op: conv, name: g, n: 16}
+  - {op: concat, name: read, inputs: [f, g]}
+  - {op: conv, name: h, n: 12}
+  - {op: conv, name: i, inputs: [read], n: 16}
+  - {op: concat, name: odd, inputs: [h, i]}
+  - {op: conv, name: j, n: 16}
+";
+
 /// The first network with fp32 activations, in a batch of which split NHWC is considered, and with an activation function that may be larger
 /// than its argument.
 fn split_network() -> Network {
@@ -293,6 +324,40 @@ fn check_mixed(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     check_values(&network, &plan, open);
 }
 
+/// Each concatenation has one tensor, whether its parts are written by a unit, by a conversion or in fp32.
+fn check_concats(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    for dtype in ["fp16", "bf16"] {
+        let network = network(&CONCATS.replace("fp16", dtype), &Overrides::default());
+        let plan = planned(&network);
+        let strides = plan.layers.iter().filter_map(|layer| {
+            let stride = layer.y.format.pixel_stride?;
+            Some((&layer.name[..], layer.y.offset, stride))
+        });
+        assert_eq!(
+            strides.collect::<Vec<_>>(),
+            [
+                ("a", 0, 128),
+                ("b2", 24, 128),
+                ("left", 64, 128),
+                ("right", 72, 128),
+                ("pool", 96, 128),
+                ("e", 0, 48),
+                ("soft.nhwc", 32, 48),
+                ("f", 0, 32),
+                ("g", 16, 32),
+            ],
+            "{:?}",
+            formats(&plan)
+        );
+        check_values(&network, &plan, open);
+    }
+}
+
+#[test]
+fn concatenations_are_right() {
+    check_concats(cpu);
+}
+
 #[test]
 fn layers_of_two_precisions_are_right() {
     check_mixed(cpu);
@@ -321,6 +386,7 @@ fn values_in_both_formats_are_right_on_a_gpu() {
     check_linear(gpu_here);
     check_blocks(gpu_here);
     check_mixed(gpu_here);
+    check_concats(gpu_here);
 }
 
 #[test]

@@ -486,10 +486,10 @@ fn encode_inputs(network: &mut Network, index: usize) {
 fn format_outputs(network: &mut Network, index: usize) {
     for (at, output) in network.outputs.iter_mut().enumerate() {
         let kind = index + 2 * at;
-        output.format = Format {
-            dtype: [DType::Fp32, DType::Fp16, DType::Fp32, DType::Bf16][kind % 4],
-            layout: [Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 3],
-        };
+        output.format = Format::new(
+            [DType::Fp32, DType::Fp16, DType::Fp32, DType::Bf16][kind % 4],
+            [Layout::Nchw, Layout::Nhwc, Layout::Nhwc][kind % 3],
+        );
     }
 }
 

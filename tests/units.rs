@@ -421,10 +421,10 @@ fn wgmma_stem_byte_units(count: usize) -> Vec<PlannedUnit> {
         (shape.stride, shape.dilation) = ([pick(&[1, 2]); 2], [1, 1]);
         (shape.h, shape.w) = (pick(&[5, 14, 23]), pick(&[7, 17, 31]));
         conv.precision = Precision::NAMES[pick(&[0, 0, 1, 2, 2]) as usize].1;
-        conv.input = Format {
-            dtype: DType::Uint8,
-            layout: [Layout::Nchw, Layout::Nhwc][pick(&[0, 1, 1]) as usize],
-        };
+        conv.input = Format::new(
+            DType::Uint8,
+            [Layout::Nchw, Layout::Nhwc][pick(&[0, 1, 1]) as usize],
+        );
         let nhwc = match conv.precision {
             Precision::Fp16 => Format::FP16_NHWC,
             _ => Format::SPLIT_NHWC,
@@ -446,7 +446,7 @@ fn normalize_units() -> Vec<PlannedUnit> {
     ] {
         for dtype in [DType::Fp32, DType::Uint8] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
-                let from = Format { dtype, layout };
+                let from = Format::new(dtype, layout);
                 let problem = Problem::Normalize(NormalizeProblem { x, from });
                 requests.push((problem, "normalize", None));
             }
@@ -614,12 +614,76 @@ fn bf16_units(count: usize) -> Vec<PlannedUnit> {
         wgmma_converted_units,
         nhwc_output_units,
     ];
-    let fp16 = groups.iter().flat_map(|units| units(count));
-    let requests = fp16.filter_map(|unit| {
-        let problem = in_bf16(&unit.problem)?;
+    changed_units(groups.iter().flat_map(|units| units(count)), in_bf16)
+}
+
+/// Units with the same schemes and tiles as others, for changed problems.
+fn changed_units(
+    others: impl Iterator<Item = PlannedUnit>,
+    change: fn(&Problem) -> Option<Problem>,
+) -> Vec<PlannedUnit> {
+    let requests = others.filter_map(|unit| {
+        let problem = change(&unit.problem)?;
         Some((problem, unit.scheme, Some(unit.tile.0.clone())))
     });
     units(&requests.collect::<Vec<_>>())
+}
+
+/// A problem whose input and output are views, as far as they are 16-bit NHWC; `None` for one without.
+fn in_views(problem: &Problem) -> Option<Problem> {
+    let kind = problem.kind();
+    let [input, output] = [kind.input(), kind.output()].map(|tensor| {
+        let channels = tensor.shape.c;
+        let has_views = tensor.format.is_16_bit_nhwc() && tensor.format.fits_channels(channels);
+        match has_views {
+            // Of an odd number of runs.
+            true => tensor
+                .format
+                .view_of((channels + 8).next_multiple_of(16) + 8),
+            false => tensor.format,
+        }
+    });
+    if [input, output] == [kind.input().format, kind.output().format] {
+        return None;
+    }
+    Some(match *problem {
+        Problem::Conv(conv) if !conv.epilogue.residual => {
+            Problem::Conv(conv.in_formats(input, output))
+        }
+        // A residual has the output's format.
+        Problem::Conv(conv) if input != conv.input => {
+            Problem::Conv(conv.in_formats(input, conv.output))
+        }
+        Problem::Pool(pool) => Problem::Pool(PoolProblem {
+            input,
+            output,
+            ..pool
+        }),
+        Problem::Convert(convert) => {
+            let (from, to) = (input, output);
+            let changed = ConvertProblem {
+                from,
+                to,
+                ..convert
+            };
+            return changed.is_possible().then_some(Problem::Convert(changed));
+        }
+        _ => return None,
+    })
+}
+
+/// The convolutions that read or write 16-bit NHWC, with parts of concatenations.
+fn view_units(count: usize) -> Vec<PlannedUnit> {
+    let groups: [fn(usize) -> Vec<PlannedUnit>; 7] = [
+        mma_nhwc_units,
+        wgmma_fp16_units,
+        wgmma_nhwc_units,
+        wgmma_dilated_units,
+        wgmma_stem_byte_units,
+        wgmma_converted_units,
+        nhwc_output_units,
+    ];
+    changed_units(groups.iter().flat_map(|units| units(count)), in_views)
 }
 
 /// Pooling and conversions with input or output in an NHWC format, and the pairs of formats of pooling.
@@ -697,7 +761,7 @@ fn nhwc_format_units() -> Vec<PlannedUnit> {
     };
     let [fp32, fp16, split] = [Format::default(), Format::FP16_NHWC, Format::SPLIT_NHWC];
     let problems = [1, 3].into_iter().flat_map(|batch| {
-        let pools = [(fp16, fp16), (fp16, fp32), (fp32, fp16)];
+        let pools = [(fp16, fp16), (fp32, fp16)];
         let of_fp16 = nhwc_problems(batch, fp16, &pools);
         of_fp16
             .into_iter()
@@ -706,7 +770,9 @@ fn nhwc_format_units() -> Vec<PlannedUnit> {
     });
     let problems: Vec<Problem> = problems.collect();
     let bf16 = problems.iter().filter_map(in_bf16);
-    let all = problems.iter().copied().chain(bf16);
+    let dense: Vec<Problem> = problems.iter().copied().chain(bf16).collect();
+    let views = dense.iter().filter_map(in_views);
+    let all = dense.iter().copied().chain(views);
     let requests = all.map(|problem| (problem, scheme(&problem), None));
     units(&requests.collect::<Vec<_>>())
 }
@@ -1663,6 +1729,7 @@ mod random {
         implicit_gemm_is_right_with_fp16_outputs: nhwc_output_units, 6 of 60;
         mma_nhwc_is_right: mma_nhwc_units, 10 of 150;
         bf16_activations_are_right: bf16_units, 2 of 50;
+        views_in_nhwc_are_right: view_units, 2 of 50;
         winograd_is_right: winograd_units, 6 of 40;
         cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
         tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
@@ -2141,6 +2208,7 @@ fn nhwc_activations_are_right_on_a_gpu() {
     assert_right_on_a_gpu(vec![
         mma_nhwc_units(400),
         bf16_units(100),
+        view_units(100),
         depthwise_nhwc_units(300),
         wgmma_fp16_units(300),
         wgmma_nhwc_units(300),
@@ -2364,8 +2432,9 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 11] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 12] = [
             bf16_units,
+            view_units,
             depthwise_nhwc_units,
             wgmma_units,
             wgmma_fp16_units,

@@ -66,8 +66,8 @@ fn assert_folder_compiles(name: &str, archs: &str) {
 /// have functions that are never called.
 fn preludes() -> Vec<String> {
     use tdc_templates::device::{
-        ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
-        MMA_STEPS, PDL, PREFETCH, SATURATED_FP16, SPLIT_TENSOR, SPLIT_TF32,
+        ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MAX_BF16,
+        MAX_FP16, MMA, MMA_STEPS, PDL, PREFETCH, SATURATED_FP16, SPLIT_TENSOR, SPLIT_TF32,
     };
     // After everything that they use.
     let parts = [
@@ -81,6 +81,8 @@ fn preludes() -> Vec<String> {
         SATURATED_FP16,
         SPLIT_TENSOR,
         BF16,
+        MAX_FP16,
+        MAX_BF16,
         MMA,
         SPLIT_TF32,
         MMA_STEPS,
@@ -88,7 +90,8 @@ fn preludes() -> Vec<String> {
     ];
     let needed = |part: &str| match part {
         BULK_COPY => ASYNC_COPY.to_owned(),
-        SATURATED_FP16 | SPLIT_TENSOR => FP16.to_owned(),
+        SATURATED_FP16 | SPLIT_TENSOR | MAX_FP16 => FP16.to_owned(),
+        MAX_BF16 => BF16.to_owned(),
         MMA_STEPS => [FP16, MMA].concat(),
         ACCUMULATOR_OPERANDS => [FP16, MMA, MMA_STEPS].concat(),
         _ => String::new(),

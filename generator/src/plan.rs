@@ -32,6 +32,7 @@ mod memory;
 mod name;
 mod network;
 mod network_time;
+mod nhwc_concats;
 mod paper;
 mod prefetch;
 #[cfg(feature = "weights")]

@@ -61,7 +61,7 @@ use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// Maximum number of blocks of a grid along its second and its third dimension.
-const MAX_GRID: u32 = 65535;
+pub(crate) const MAX_GRID: u32 = 65535;
 
 /// Every scheme. Ties of predicted time go to the scheme that is first in this order.
 pub const SCHEMES: &[&dyn Scheme] = &[

@@ -24,7 +24,7 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     const float largest = tdc_warp_max(fabsf(tile[i]));
     const unsigned halves = tdc_to_fp16x2(tile[i] - tdc_fp16x2_low(i), largest - tdc_fp16x2_high(i));
     const unsigned a[4] = {__float_as_uint(tile[i]), __float_as_uint(other[i + 128]), halves, tdc_to_bf16x2(tile[i], largest)};
-    const unsigned b[2] = {__float_as_uint(tile[i + 256]), 6};
+    const unsigned b[2] = {tdc_max_bf16x2(__float_as_uint(tile[i + 256]), a[0]), tdc_max_fp16x2(halves, 6)};
     tdc_mma_tf32(sums, a, b);
     tdc_mma_f16(sums, a, b);
     tdc_mma_bf16(sums, a, b);

@@ -68,7 +68,7 @@ pub enum Layout {
     /// Images, channels, rows, columns.
     #[default]
     Nchw,
-    /// Images, rows, columns, channels. Always dense, never a view of another tensor.
+    /// Images, rows, columns, channels. Dense, or a view of some [channels](Format::pixel_stride) of a dense tensor.
     Nhwc,
     /// Rows, columns, channels, images (TVM tutorial). Always dense, never a view of another tensor.
     Hwcn,
@@ -117,41 +117,30 @@ pub struct Format {
     pub dtype: DType,
     /// Order of the elements.
     pub layout: Layout,
+    /// Of a view of some channels of a 16-bit tensor in NHWC, such as a part of a concatenation: elements from one pixel to the next, which
+    /// are the channels of that tensor. `None` for any other tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pixel_stride: Option<u32>,
 }
 
 impl Format {
     /// fp16 in NHWC: what tensor cores read. The number of channels is a multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS), except of a
     /// network's output that a conversion writes.
-    pub const FP16_NHWC: Self = Self {
-        dtype: DType::Fp16,
-        layout: Layout::Nhwc,
-    };
+    pub const FP16_NHWC: Self = Self::new(DType::Fp16, Layout::Nhwc);
 
     /// fp16 in NCHW. Only of a network's output.
-    pub const FP16_NCHW: Self = Self {
-        dtype: DType::Fp16,
-        layout: Layout::Nchw,
-    };
+    pub const FP16_NCHW: Self = Self::new(DType::Fp16, Layout::Nchw);
 
     /// bf16 in NHWC: as [`FP16_NHWC`](Self::FP16_NHWC), with the range of fp32.
-    pub const BF16_NHWC: Self = Self {
-        dtype: DType::Bf16,
-        layout: Layout::Nhwc,
-    };
+    pub const BF16_NHWC: Self = Self::new(DType::Bf16, Layout::Nhwc);
 
     /// bf16 in NCHW. Only of a network's output.
-    pub const BF16_NCHW: Self = Self {
-        dtype: DType::Bf16,
-        layout: Layout::Nchw,
-    };
+    pub const BF16_NCHW: Self = Self::new(DType::Bf16, Layout::Nchw);
 
     /// Hi and lo in NHWC, for products that are as accurate as those of fp32. A tensor is a header of
     /// [`SPLIT_HEADER_BYTES`](Self::SPLIT_HEADER_BYTES), then hi of all elements, then lo of all elements. The number of channels is a
     /// multiple of [`RUN_CHANNELS`](Self::RUN_CHANNELS).
-    pub const SPLIT_NHWC: Self = Self {
-        dtype: DType::Split,
-        layout: Layout::Nhwc,
-    };
+    pub const SPLIT_NHWC: Self = Self::new(DType::Split, Layout::Nhwc);
 
     /// Channels that kernels load and store at a time in the NHWC formats: 16 bytes of 16-bit numbers.
     pub const RUN_CHANNELS: u32 = 8;
@@ -171,9 +160,24 @@ impl Format {
         }
     }
 
-    /// Whether it is NHWC of 16-bit floating point numbers.
+    /// Whether the format is no view, or one that kernels can write a tensor with this number of channels to: in runs of
+    /// [`RUN_CHANNELS`](Self::RUN_CHANNELS).
+    pub fn fits_view(self, channels: u32) -> bool {
+        self.pixel_stride.is_none_or(|stride| {
+            self.is_16_bit_nhwc()
+                && [channels, stride].map(|size| self.fits_channels(size)) == [true; 2]
+                && channels <= stride
+        })
+    }
+
+    /// Runs of [`RUN_CHANNELS`](Self::RUN_CHANNELS) from one pixel of a tensor of `channels` channels in NHWC to the next.
+    pub fn pixel_runs(self, channels: u32) -> u32 {
+        self.pixel_stride.unwrap_or(channels) / Self::RUN_CHANNELS
+    }
+
+    /// Whether it is NHWC of 16-bit floating point numbers, dense or a view.
     pub fn is_16_bit_nhwc(self) -> bool {
-        [Self::FP16_NHWC, Self::BF16_NHWC].contains(&self)
+        [Self::FP16_NHWC, Self::BF16_NHWC].contains(&self.dense())
     }
 
     /// The format of a network's output of this shape as kernels write it. Of images of one pixel or of one channel both layouts are the same
@@ -191,14 +195,40 @@ impl Format {
 
     /// Name in messages and documentation.
     pub fn name(self) -> String {
-        format!("{} {}", self.dtype.as_str(), self.layout.name())
+        let name = format!("{} {}", self.dtype.as_str(), self.layout.name());
+        match self.pixel_stride {
+            Some(channels) => format!("{name} in a tensor of {channels} channels"),
+            None => name,
+        }
     }
 
     /// fp32 in a layout.
     pub const fn fp32(layout: Layout) -> Self {
+        Self::new(DType::Fp32, layout)
+    }
+
+    /// A type in a layout.
+    pub const fn new(dtype: DType, layout: Layout) -> Self {
         Self {
-            dtype: DType::Fp32,
+            dtype,
             layout,
+            pixel_stride: None,
+        }
+    }
+
+    /// A view of some channels of a tensor of this format that has `channels` channels.
+    pub const fn view_of(self, channels: u32) -> Self {
+        Self {
+            pixel_stride: Some(channels),
+            ..self
+        }
+    }
+
+    /// The format of the tensor that contains a view; of any other tensor its own.
+    pub const fn dense(self) -> Self {
+        Self {
+            pixel_stride: None,
+            ..self
         }
     }
 }

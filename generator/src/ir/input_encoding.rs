@@ -36,10 +36,7 @@ impl InputEncoding {
 
     /// Format in the caller's memory.
     pub fn format(&self) -> Format {
-        Format {
-            dtype: self.dtype,
-            layout: self.layout,
-        }
+        Format::new(self.dtype, self.layout)
     }
 
     /// Scale and shift of each of `channels` channels: `(v - mean) / std = scale v + shift`.

@@ -17,29 +17,34 @@ pub(super) fn sizes(x: TensorShape) -> String {
 }
 
 /// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
-/// `_tonhwc16` if the other one is fp32 NCHW; for bf16 NHWC and split NHWC likewise with `nhwcbf16` and `nhwcsplit`; for an input in
-/// uint8 `_fromuint8nhwc`, and the format of the output.
+/// `_tonhwc16` if the other one is fp32 NCHW, or both if the output is a view; for bf16 NHWC and split NHWC likewise with `nhwcbf16` and
+/// `nhwcsplit`; for an input in uint8 `_fromuint8nhwc`, and the format of the output.
 pub(super) fn formats(input: Format, output: Format) -> String {
     if input.dtype == DType::Uint8 {
         return from_uint8(input, output);
     }
     match [input, output].map(nhwc_format) {
         [Some(input), Some(output)] if input == output => format!("_{input}"),
-        [Some(input), _] => format!("_from{input}"),
+        [Some(input), Some(output)] => format!("_from{input}_to{output}"),
+        [Some(input), None] => format!("_from{input}"),
         [None, Some(output)] => format!("_to{output}"),
         [None, None] if input.layout == Layout::Hwcn => "_hwcn".to_owned(),
         [None, None] => String::new(),
     }
 }
 
-/// `nhwc16`, `nhwcbf16` or `nhwcsplit`; none for other formats.
-pub(super) fn nhwc_format(format: Format) -> Option<&'static str> {
-    match format {
-        Format::FP16_NHWC => Some("nhwc16"),
-        Format::BF16_NHWC => Some("nhwcbf16"),
-        Format::SPLIT_NHWC => Some("nhwcsplit"),
-        _ => None,
-    }
+/// `nhwc16`, `nhwcbf16` or `nhwcsplit`, of a view followed by `of` and the channels of the tensor that contains it; none for other formats.
+pub(super) fn nhwc_format(format: Format) -> Option<String> {
+    let name = match format.dense() {
+        Format::FP16_NHWC => "nhwc16",
+        Format::BF16_NHWC => "nhwcbf16",
+        Format::SPLIT_NHWC => "nhwcsplit",
+        _ => return None,
+    };
+    Some(match format.pixel_stride {
+        Some(channels) => format!("{name}of{channels}"),
+        None => name.to_owned(),
+    })
 }
 
 /// `_fromuint8nhwc`, followed by the format of the output as by [`formats`].

@@ -9,6 +9,7 @@
 //! GPU together: [`Branches::us`] predicts the time, and the plan has one branch if that is not longer.
 
 use super::graph::{TaskGraph, ValueId};
+use crate::ir::Tensor;
 
 /// Maximum number of branches.
 const MAX_BRANCHES: usize = 4;
@@ -193,12 +194,18 @@ struct Range {
 }
 
 impl Range {
-    fn new(graph: &TaskGraph, value: ValueId, image_len: u64) -> Self {
+    /// The memory of a tensor that starts with a value.
+    fn new(graph: &TaskGraph, value: ValueId, tensor: Tensor) -> Self {
         let (root, start) = graph.root(value);
+        // Views in NHWC are told apart by their first pixels.
+        let len = match tensor.format.pixel_stride {
+            Some(_) => u64::from(tensor.shape.c),
+            None => tensor.shape.image_len(),
+        };
         Self {
             root,
             start,
-            end: start + image_len,
+            end: start + len,
         }
     }
 
@@ -210,12 +217,14 @@ impl Range {
 impl Accesses {
     fn of(graph: &TaskGraph, task: usize) -> Self {
         let task = &graph.tasks[task];
-        let whole =
-            |value: ValueId| Range::new(graph, value, graph.values[value.0].shape.image_len());
+        let whole = |id: ValueId| {
+            let value = &graph.values[id.0];
+            Range::new(graph, id, Tensor::new(value.shape, value.format))
+        };
         Self {
             reads: task.reads().map(whole).collect(),
             // Further outputs follow the first one.
-            writes: Range::new(graph, task.y, task.problem.y().image_len()),
+            writes: Range::new(graph, task.y, task.problem.kind().output()),
         }
     }
 
@@ -379,7 +388,7 @@ mod tests {
     fn bytes(layer: &LayerPlan, workspace: u64) -> [Vec<std::ops::Range<u64>>; 2] {
         let of = |location: &Location| match location.memory {
             Memory::Arena { offset } => {
-                let start = offset + 4 * location.offset;
+                let start = offset + location.offset_bytes();
                 Some(start..start + 4 * location.shape.image_len())
             }
             Memory::Input { .. } | Memory::Output { .. } => None,

@@ -15,7 +15,7 @@ pub struct Value {
     pub name: String,
     /// Shape.
     pub shape: TensorShape,
-    /// Format. A view and the value that contains it are NCHW.
+    /// Format. A view has that of the value that contains it, with a [pixel stride](Format::pixel_stride) in NHWC.
     pub format: Format,
     /// For a view: the value that contains it, and the offset in each image of that value, in elements.
     pub parent: Option<(ValueId, u64)>,

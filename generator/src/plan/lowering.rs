@@ -7,6 +7,7 @@
 use super::candidates::{Candidate, FormatConversion};
 use super::choose::Planner;
 use super::graph::{TaskGraph, Value, ValueId};
+use super::nhwc_concats::NhwcConcats;
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_us};
 use crate::ir::{Format, TensorShape};
@@ -42,10 +43,19 @@ fn lowered(
     let (chosen, options): (Vec<&Candidate>, Vec<_>) = timed
         .filter_map(|(candidate, us)| Some((candidate, cover_option(candidate, (*us)?))))
         .unzip();
+    let concats = NhwcConcats::of_graph(&graph);
     let conversions = graph.format_conversions(candidates);
+    let options = options.into_iter().map(|option| CoverOption {
+        covers: option
+            .covers
+            .iter()
+            .map(|&task| concats.position_of_task(task))
+            .collect(),
+        ..option
+    });
     let cover = ExactCover {
-        tasks: graph.tasks.len(),
-        options,
+        tasks: graph.tasks.len() + concats.all.len(),
+        options: options.chain(concats.options()).collect(),
         conversions: conversions
             .iter()
             .map(|conversion| Conversion {
@@ -66,11 +76,17 @@ fn lowered(
             tasks: Vec::with_capacity(steps.len()),
             ..graph
         },
+        concats,
         copies: HashMap::new(),
     };
     for step in steps {
         match step {
-            Step::Run(index) => lowering.run(chosen[index]),
+            // A concatenation has no unit.
+            Step::Run(index) => {
+                if let Some(candidate) = chosen.get(index) {
+                    lowering.run(candidate);
+                }
+            }
             Step::Convert(index) => lowering.convert(&conversions[index]),
         }
     }
@@ -96,6 +112,8 @@ fn edge((value, format): (ValueId, Format)) -> Edge<Format> {
 /// A graph whose tasks are replaced by those of candidates.
 struct Lowering {
     graph: TaskGraph,
+    /// The original graph's concatenations that may be stored in NHWC.
+    concats: NhwcConcats,
     /// Values in other formats than the original graph's.
     copies: HashMap<(ValueId, Format), ValueId>,
 }
@@ -129,20 +147,31 @@ impl Lowering {
         self.graph
     }
 
-    /// The value itself if it has this format, otherwise a value of the same name and shape in this format, with its own memory.
+    /// The value itself if it has this format, otherwise a value of the same name and shape in this format: a part of a concatenation in this
+    /// format, or one with its own memory.
     fn in_format(&mut self, value: ValueId, format: Format) -> ValueId {
         if self.graph.values[value.0].format == format {
             return value;
         }
+        if let Some(&copy) = self.copies.get(&(value, format)) {
+            return copy;
+        }
+        let concat = self.concats.of_part(value);
+        let concat = concat.filter(|_| format.pixel_stride.is_some());
+        let whole = concat.map(|(concat, first)| (concat.value, concat.format, first));
+        let parent = whole.map(|(whole, format, first)| {
+            // In NHWC channels are adjacent.
+            (self.in_format(whole, format), u64::from(first))
+        });
         let values = &mut self.graph.values;
-        *self.copies.entry((value, format)).or_insert_with(|| {
-            values.push(Value {
-                parent: None,
-                format,
-                ..values[value.0].clone()
-            });
-            ValueId(values.len() - 1)
-        })
+        values.push(Value {
+            parent,
+            format,
+            ..values[value.0].clone()
+        });
+        let copy = ValueId(values.len() - 1);
+        self.copies.insert((value, format), copy);
+        copy
     }
 
     /// Makes the outputs of a candidate follow each other in each image. Those that own their memory become views of a new value. If the

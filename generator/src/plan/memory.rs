@@ -51,15 +51,22 @@ impl Serialize for Memory {
 pub struct Location {
     /// The block of memory.
     pub memory: Memory,
-    /// Offset of the value's first element in that block, in elements: the channel offset of a view in a concatenation.
+    /// Offset of the value's first element in that block, in elements: that of a view in a concatenation.
     pub offset: u64,
-    /// Elements between consecutive images of a batch, in NCHW.
+    /// Elements from one image of a batch to the next.
     pub batch_stride: u64,
     /// Format.
     #[serde(flatten, skip_serializing_if = "is_default")]
     pub format: Format,
     /// Shape.
     pub shape: TensorShape,
+}
+
+impl Location {
+    /// Offset of the value's first element in its block of memory, in bytes.
+    pub fn offset_bytes(&self) -> u64 {
+        self.offset * self.format.dtype.bytes()
+    }
 }
 
 /// Whether the format is the one that `plan.json` omits.
@@ -149,7 +156,7 @@ impl MemoryPlan {
             memory: self.memory[root.0].expect("every value that a task touches was given memory"),
             offset,
             batch_stride: graph.values[root.0].shape.image_len(),
-            format: graph.values[root.0].format,
+            format: graph.values[value.0].format,
             shape: graph.values[value.0].shape,
         }
     }

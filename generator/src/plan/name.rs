@@ -14,7 +14,8 @@
 //!         | "normalize" [_bB] _cC _hH _wW ("_fromfp32" | "_fromuint8") ("nchw" | "nhwc")       an input
 //! format  = "_" nhwc | "_from" nhwc | "_to" nhwc           input and output, only the input, only the output; pools too
 //!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_to" nhwc]     an input in uint8
-//! nhwc    = "nhwc16" | "nhwcbf16" | "nhwcsplit"            fp16, bf16 and split NHWC
+//!         | "_from" nhwc "_to" nhwc                         an output that is a view
+//! nhwc    = ("nhwc16" | "nhwcbf16" | "nhwcsplit") ["of" CHANNELS]   fp16, bf16 and split NHWC; a view of a tensor of so many channels
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```

@@ -92,6 +92,8 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
         DevicePart::SaturatedFp16 => device::SATURATED_FP16,
         DevicePart::SplitTensor => device::SPLIT_TENSOR,
         DevicePart::Bf16 => device::BF16,
+        DevicePart::MaxFp16 => device::MAX_FP16,
+        DevicePart::MaxBf16 => device::MAX_BF16,
         DevicePart::Mma => device::MMA,
         DevicePart::SplitTf32 => device::SPLIT_TF32,
         DevicePart::MmaSteps => device::MMA_STEPS,

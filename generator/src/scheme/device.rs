@@ -27,6 +27,10 @@ pub enum DevicePart {
     SplitTensor,
     /// `tdc_to_bf16x2`, `tdc_bf16x2_low`, `tdc_bf16x2_high`: pairs of bf16 numbers.
     Bf16,
+    /// `tdc_max_fp16x2`: the larger ones of two pairs. Uses `Fp16`.
+    MaxFp16,
+    /// `tdc_max_bf16x2`: the same of bf16 numbers. Uses `Bf16`.
+    MaxBf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp (`mma.sync`).
     Mma,
     /// `tdc_split_tf32`: a float as the sum of two tf32 numbers.

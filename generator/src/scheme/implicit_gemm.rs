@@ -179,7 +179,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     let enough = groups.c >= MMA_K / 2 || step.columns > 1;
     let is_depthwise = shape.groups > 1 && shape.groups == shape.c;
     let writes = problem.output == Format::default()
-        || problem.precision.nhwc_format() == Some(problem.output)
+        || problem.precision.nhwc_format() == Some(problem.output.dense())
             && [shape.n, groups.n]
                 .into_iter()
                 .all(|channels| problem.output.fits_channels(channels));

@@ -127,8 +127,8 @@ fn supports_problem(problem: &ConvProblem) -> bool {
         .into_iter()
         .all(|channels| problem.input.fits_channels(channels));
     let is_depthwise = shape.groups > 1 && shape.groups == shape.c;
-    problem.precision.nhwc_format() == Some(problem.input)
-        && problem.output == problem.input
+    problem.precision.nhwc_format() == Some(problem.input.dense())
+        && problem.output.dense() == problem.input.dense()
         && problem.prologue.is_none()
         && has_runs
         && !is_depthwise

@@ -1,12 +1,12 @@
-//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel in the NHWC formats.
+//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel if the output is NHWC.
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
 use super::stored_pairs::{StoredPairs, device_parts};
-use super::{Blueprint, Scheme, Tile, TileField, without_nhwc_strides};
+use super::{Blueprint, DevicePart, Scheme, Tile, TileField, without_nhwc_strides};
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Format, Layout, PoolKind, PoolProblem, Problem, TensorShape};
+use crate::ir::{DType, Format, Layout, PoolKind, PoolProblem, Problem, TensorShape};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -35,15 +35,17 @@ struct PoolContext {
     elements: Elements,
     max: bool,
     count_include_pad: bool,
-    /// The input is NHWC, the output is NHWC of 16-bit numbers, and both are split NHWC.
+    /// Of an output in NHWC: the input is NHWC too, and both are split NHWC.
     reads_nhwc: bool,
-    writes_16_bits: bool,
     split: bool,
     #[serde(flatten)]
     pairs: StoredPairs,
     /// Runs from hi to lo.
     x_plane: u64,
     y_plane: u64,
+    /// Runs from one pixel of the input, and of the output, in NHWC to the next.
+    x_pixel_runs: u32,
+    y_pixel_runs: u32,
     /// The loop over a window is unrolled, so that its loads are in flight together.
     unrolls: bool,
 }
@@ -51,11 +53,10 @@ struct PoolContext {
 /// Maximum number of elements of a window whose loop is unrolled.
 const MAX_UNROLLED: u64 = 64;
 
-/// A split output needs the scale of a split input.
+/// A split output needs the scale of a split input. Nothing transposes an NHWC input.
 fn is_supported(problem: &PoolProblem) -> bool {
-    let [reads, writes] =
-        [problem.input, problem.output].map(|format| format == Format::SPLIT_NHWC);
-    reads == writes
+    let [input, output] = [problem.input, problem.output].map(Format::dense);
+    input == output || input == Format::default() && output.is_16_bit_nhwc()
 }
 
 impl Scheme for Pool {
@@ -84,9 +85,9 @@ impl Scheme for Pool {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
-        let [reads_nhwc, writes_nhwc] =
-            [p.input, p.output].map(|format| format.layout == Layout::Nhwc);
-        let is_nhwc = reads_nhwc || writes_nhwc;
+        let [reads_nhwc, is_nhwc] = [p.input, p.output].map(|format| format.layout == Layout::Nhwc);
+        // Maxima of 16-bit numbers need no conversion.
+        let pairs_max = p.kind == PoolKind::Max && p.input.is_16_bit_nhwc();
         let split = p.output == Format::SPLIT_NHWC;
         let dtypes = [p.input.dtype, p.output.dtype];
         let plane = |shape: TensorShape| shape.len() / u64::from(Format::RUN_CHANNELS);
@@ -97,9 +98,10 @@ impl Scheme for Pool {
         let y = problem.y();
         let pad = p.padding;
         let kernel = PerElementKernel {
-            template: match is_nhwc {
-                true => "kernel/pool_nhwc.cu",
-                false => "kernel/pool.cu",
+            template: match (is_nhwc, pairs_max) {
+                (true, true) => "kernel/pool_max_pairs.cu",
+                (true, false) => "kernel/pool_nhwc.cu",
+                (false, _) => "kernel/pool.cu",
             },
             context: &PoolContext {
                 c: p.x.c,
@@ -124,11 +126,12 @@ impl Scheme for Pool {
                         count_include_pad: true,
                     },
                 reads_nhwc,
-                writes_16_bits: p.output.is_16_bit_nhwc(),
                 split,
                 pairs: StoredPairs::of(dtypes),
                 x_plane: plane(p.x),
                 y_plane: plane(y),
+                x_pixel_runs: p.input.pixel_runs(p.x.c),
+                y_pixel_runs: p.output.pixel_runs(y.c),
                 unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
             },
             inputs: vec![Arg::X],
@@ -142,7 +145,11 @@ impl Scheme for Pool {
         let mut blueprint = kernel.blueprint(problem, &elements);
         if is_nhwc {
             let kernel = &mut blueprint.kernels[0];
-            kernel.device = device_parts(dtypes);
+            kernel.device = match (pairs_max, p.input.dtype) {
+                (true, DType::Bf16) => &[DevicePart::Pdl, DevicePart::Bf16, DevicePart::MaxBf16],
+                (true, _) => &[DevicePart::Pdl, DevicePart::Fp16, DevicePart::MaxFp16],
+                (false, _) => device_parts(dtypes),
+            };
             kernel.args = without_nhwc_strides(std::mem::take(&mut kernel.args), problem);
         }
         blueprint

@@ -13,6 +13,10 @@ pub(super) struct StoredPairs {
     stored_high: &'static str,
     /// Rounds two values to a pair.
     to_stored: &'static str,
+    /// The larger ones of two pairs.
+    max_stored: &'static str,
+    /// A pair of which both are minus infinity.
+    least_stored: &'static str,
 }
 
 impl StoredPairs {
@@ -20,12 +24,16 @@ impl StoredPairs {
         stored_low: "tdc_fp16x2_low",
         stored_high: "tdc_fp16x2_high",
         to_stored: "tdc_to_saturated_fp16x2",
+        max_stored: "tdc_max_fp16x2",
+        least_stored: "0xfc00fc00u",
     };
 
     const BF16: Self = Self {
         stored_low: "tdc_bf16x2_low",
         stored_high: "tdc_bf16x2_high",
         to_stored: "tdc_to_bf16x2",
+        max_stored: "tdc_max_bf16x2",
+        least_stored: "0xff80ff80u",
     };
 
     /// Those of the type that is not fp32, if there is one.

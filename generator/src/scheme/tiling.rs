@@ -150,6 +150,8 @@ pub(super) struct BlockOutputContext {
     exchange_barrier_at: u32,
     /// Output vectors that each block of a cluster reduces and stores.
     rank_outputs: u32,
+    /// Runs from one pixel of an output in NHWC to the next.
+    y_pixel_runs: u32,
     n: u32,
     /// Whether a tile may have channels after the end of its group, or of the output.
     checks_n: bool,
@@ -461,6 +463,7 @@ impl BlockOutput {
             received_at: self.received_at(staged),
             exchange_barrier_at: self.shared_floats(problem, staged) - 4,
             rank_outputs: self.rank_outputs(y_vector),
+            y_pixel_runs: problem.output.pixel_runs(shape.n),
             n: shape.n,
             checks_n,
             grouped: groups > 1,

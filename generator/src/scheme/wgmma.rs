@@ -142,7 +142,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 /// Whether the output's format is one that epilogues store.
 fn writes_supported_format(problem: &ConvProblem) -> bool {
     problem.output == Format::default()
-        || problem.precision.nhwc_format() == Some(problem.output)
+        || problem.precision.nhwc_format() == Some(problem.output.dense())
             && problem.output.fits_channels(problem.shape.n)
 }
 

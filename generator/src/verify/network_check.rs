@@ -119,7 +119,7 @@ fn check_network_layers(
             Memory::Output { index } => outputs[index].address,
             Memory::Arena { offset } => arena.address + offset,
         };
-        base + 4 * location.offset
+        base + location.offset_bytes()
     };
 
     let mut check = NetworkCheck {
@@ -190,6 +190,9 @@ fn read_location(
     address: u64,
 ) -> Result<Vec<f32>, DeviceError> {
     let image_len = location.shape.image_len() as usize;
+    if let Some(stride) = location.format.pixel_stride {
+        return read_view(device, location, stride, address);
+    }
     // Any other format is dense.
     if location.format != Format::default() {
         let tensor = Tensor::new(location.shape, location.format);
@@ -202,4 +205,23 @@ fn read_location(
         device.read(address + 4 * image as u64 * location.batch_stride, values)?;
     }
     Ok(values)
+}
+
+/// The dense NCHW content of a view of 16-bit numbers in NHWC, whose pixels are `stride` elements apart.
+fn read_view(
+    device: &mut dyn Device,
+    location: &Location,
+    stride: u32,
+    address: u64,
+) -> Result<Vec<f32>, DeviceError> {
+    /// Elements of a word.
+    const ELEMENTS: usize = 2;
+    let shape = location.shape;
+    let [pitch, len] = [stride, shape.c].map(|elements| elements as usize / ELEMENTS);
+    let pixels = shape.batch as usize * shape.pixels() as usize;
+    let mut words = vec![0.0; (pixels - 1) * pitch + len];
+    device.read(address, &mut words)?;
+    let of_view = words.chunks(pitch).flat_map(|pixel| &pixel[..len]);
+    let tensor = Tensor::new(shape, location.format.dense());
+    Ok(values_of_words(tensor, of_view.copied().collect()))
 }

@@ -6,7 +6,7 @@ use super::stored_tensor::{stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, ProblemData, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{DType, Layout, Problem, Tensor};
+use crate::ir::{Format, Problem, Tensor};
 use crate::plan::PlannedUnit;
 
 /// The result of checking one unit.
@@ -36,7 +36,7 @@ struct DeviceTensors {
 
 impl DeviceTensors {
     /// If there are several images, tensors have a batch stride larger than an image, as inside a
-    /// concatenation.
+    /// concatenation. The pixels of a view are apart too.
     fn new(
         device: &mut dyn Device,
         unit: &PlannedUnit,
@@ -44,6 +44,8 @@ impl DeviceTensors {
     ) -> Result<Self, DeviceError> {
         /// Unused elements between the images of a batch.
         const GAP: usize = 5;
+        /// Bytes of a word.
+        const WORD: u64 = 4;
         let variant = unit.variant();
         let kind = unit.problem.kind();
         let (x, y) = (kind.input(), kind.output());
@@ -51,9 +53,10 @@ impl DeviceTensors {
         let values = data
             .pack(variant)
             .expect("the values have the problem's sizes, which are those of the layouts");
-        let stride = |tensor: Tensor| match dense_parts(tensor) {
-            (1, words) => words,
-            (_, words) => words + GAP,
+        let stride = |tensor: Tensor| match (dense_parts(tensor), tensor.format.pixel_stride) {
+            (_, Some(stride)) => (u64::from(stride) * tensor.format.dtype.bytes() / WORD) as usize,
+            ((1, words), None) => words,
+            ((_, words), None) => words + GAP,
         };
         let [x_stride, residual_stride, y_stride] = [x, residual, y].map(stride);
         let upload = |device: &mut dyn Device, tensor: Tensor, values: &[f32], stride: usize| {
@@ -223,14 +226,16 @@ fn run_and_compare(
     })
 }
 
-/// The parts of a tensor that are dense in memory, and the words of each: images in fp32 NCHW, else the whole tensor.
+/// The parts of a tensor that are dense in memory, and the words of each: images in fp32 NCHW, pixels of a view, else the whole tensor.
 fn dense_parts(tensor: Tensor) -> (usize, usize) {
-    match (tensor.format.layout, tensor.shape.batch) {
-        (Layout::Nchw, images) if tensor.format.dtype == DType::Fp32 => {
-            (images as usize, word_count(tensor) / images as usize)
-        }
-        _ => (1, word_count(tensor)),
-    }
+    let images = tensor.shape.batch as usize;
+    let is_fp32_nchw = tensor.format == Format::default();
+    let parts = match tensor.format.pixel_stride {
+        Some(_) => images * tensor.shape.pixels() as usize,
+        None if is_fp32_nchw => images,
+        None => 1,
+    };
+    (parts, word_count(tensor) / parts)
 }
 
 /// The words of an output in its guarded allocation.

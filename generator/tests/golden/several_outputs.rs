@@ -26,7 +26,7 @@ fn pyramid(name: &str) -> Network {
         name: Some(name.to_owned()),
         format: match is_plain {
             true => Format::default(),
-            false => Format { dtype, layout },
+            false => Format::new(dtype, layout),
         },
     };
     net.op("stem", None, conv(7));

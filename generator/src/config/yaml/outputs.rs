@@ -17,10 +17,7 @@ pub(super) fn of_op(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Outp
     let (dtype, layout) = format(&output, report);
     Some(OutputOptions {
         name,
-        format: Format {
-            dtype: dtype.unwrap_or_default(),
-            layout: layout.unwrap_or_default(),
-        },
+        format: Format::new(dtype.unwrap_or_default(), layout.unwrap_or_default()),
     })
 }
 

@@ -16,12 +16,23 @@ pub struct ConvertProblem {
 }
 
 impl ConvertProblem {
+    /// Whether the input or the output is a [view](Format::pixel_stride) in NHWC.
+    pub fn has_view(&self) -> bool {
+        let mut formats = [self.from, self.to].into_iter();
+        formats.any(|format| format.pixel_stride.is_some())
+    }
+
     /// Whether one unit converts from one format to the other: between fp32 NCHW and the formats of values inside of a network, and to those
-    /// of [outputs](crate::ir::NetworkOutput::format).
+    /// of [outputs](crate::ir::NetworkOutput::format). A view is converted from or to fp32 NCHW.
     pub fn is_possible(&self) -> bool {
         const PLAIN: Format = Format::fp32(Layout::Nchw);
         const HWCN: Format = Format::fp32(Layout::Hwcn);
         const FP32_NHWC: Format = Format::fp32(Layout::Nhwc);
+        let formats = [self.from, self.to];
+        if self.has_view() {
+            return formats.contains(&PLAIN)
+                && formats.iter().all(|format| format.fits_view(self.x.c));
+        }
         match (self.from, self.to) {
             (PLAIN, HWCN) | (HWCN, PLAIN) => true,
             (PLAIN, FP32_NHWC | Format::FP16_NCHW | Format::BF16_NCHW) => true,

@@ -4,6 +4,7 @@ use super::candidate::Candidate;
 use crate::ir::Format;
 use crate::ir::{ConvertProblem, Problem, TensorShape};
 use crate::plan::graph::{Parameters, Task, TaskGraph, ValueId};
+use crate::plan::nhwc_concats::NhwcConcats;
 
 /// A conversion of a value that a plan may need.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,6 +88,14 @@ impl TaskGraph {
         for output in &self.outputs {
             add(&mut needed[output.0], self.values[output.0].format);
         }
+        for option in NhwcConcats::of_graph(self).options() {
+            for edge in option.reads {
+                add(&mut needed[edge.value], edge.format);
+            }
+            for edge in option.writes {
+                add(&mut written[edge.value], edge.format);
+            }
+        }
         for candidate in candidates {
             for (value, format) in candidate.writes() {
                 add(&mut written[value.0], format);
@@ -116,9 +125,13 @@ impl TaskGraph {
         conversions
     }
 
-    /// The values that no task writes: the network's input, and values of which only views are written.
+    /// The values that no task writes, nor an [`NhwcConcat`](crate::plan::nhwc_concats::NhwcConcat): the network's input, and values of
+    /// which only views are written.
     pub(in crate::plan) fn available(&self) -> Vec<(ValueId, Format)> {
         let mut is_written = vec![false; self.values.len()];
+        for concat in &NhwcConcats::of_graph(self).all {
+            is_written[concat.value.0] = true;
+        }
         for task in &self.tasks {
             is_written[task.y.0] = true;
         }
@@ -130,11 +143,15 @@ impl TaskGraph {
     }
 
     /// The values that are needed regardless of the chosen candidates. The network's outputs are needed in the formats of its interface; in
-    /// their own format are those that share memory with others, and the inputs of tasks that all candidates read in that format.
+    /// their own format are those that share memory with others, except as parts of an `NhwcConcat`, and the inputs of tasks that all candidates read in that format.
     pub(in crate::plan) fn required(&self, candidates: &[Candidate]) -> Vec<(ValueId, Format)> {
         let mut is_required = vec![false; self.values.len()];
+        let concats = NhwcConcats::of_graph(self);
         for (index, value) in self.values.iter().enumerate() {
-            if let Some((parent, _)) = value.parent {
+            let parent = value
+                .parent
+                .filter(|(parent, _)| !concats.contains(*parent));
+            if let Some((parent, _)) = parent {
                 is_required[index] = true;
                 is_required[parent.0] = true;
             }

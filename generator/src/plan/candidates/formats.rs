@@ -10,9 +10,11 @@ use super::candidate::Candidate;
 use super::linear_as_convolution::as_convolution;
 use crate::ir::{ConvProblem, Format, GlobalPoolProblem, Layout, PoolProblem, Problem};
 use crate::plan::graph::{Task, TaskGraph};
+use crate::plan::nhwc_concats::NhwcConcats;
 
 /// Adds the candidates of each task that can have such an input or output.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
+    let concats = NhwcConcats::of_graph(graph);
     for (at, task) in graph.tasks.iter().enumerate() {
         let convolution = as_convolution(graph, task);
         let task = convolution.as_ref().unwrap_or(task);
@@ -22,7 +24,7 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
             .into_iter()
             .flat_map(|format| match format {
                 Format::SPLIT_NHWC => in_split(task),
-                _ => in_16_bits(task, format),
+                _ => in_16_bits(task, format, &concats),
             })
             .filter(|problem| !is_flattened || problem.kind().input().format == Format::default());
         candidates.extend(problems.map(|problem| {
@@ -41,10 +43,7 @@ fn formats_of(graph: &TaskGraph, task: &Task) -> Vec<Format> {
     if let Some(conv) = task.problem.conv() {
         return nhwc_format(graph, conv).into_iter().collect();
     }
-    let of_16_bits = Format {
-        dtype: graph.activations,
-        layout: Layout::Nhwc,
-    };
+    let of_16_bits = Format::new(graph.activations, Layout::Nhwc);
     let mut convolutions = graph.tasks.iter().filter_map(|task| task.problem.conv());
     let is_split = |conv| nhwc_format(graph, conv) == Some(Format::SPLIT_NHWC);
     let formats = [
@@ -85,10 +84,18 @@ fn is_first_layer(conv: &ConvProblem) -> bool {
     conv.shape.c <= 4
 }
 
-/// The problem of a task with input, output, and both in an NHWC format of 16-bit numbers, as far as its schemes may support them.
-fn in_16_bits(task: &Task, nhwc: Format) -> Vec<Problem> {
+/// The problem of a task with input, output, and both in an NHWC format of 16-bit numbers, as far as its schemes may support them. The part
+/// of a concatenation is a view of it.
+fn in_16_bits(task: &Task, nhwc: Format, concats: &NhwcConcats) -> Vec<Problem> {
     let fp32 = Format::default();
-    in_formats(task, &[(nhwc, nhwc), (nhwc, fp32), (fp32, nhwc)])
+    let [input, output] = [task.x, task.y].map(|value| concats.format_of(value, nhwc));
+    let pairs = [
+        input.zip(output),
+        input.zip(Some(fp32)),
+        Some(fp32).zip(output),
+    ];
+    let pairs: Vec<_> = pairs.into_iter().flatten().collect();
+    in_formats(task, &pairs)
 }
 
 /// The same with split input, and for a first layer with split output. An fp32 input of other layers is converted by a unit of the
@@ -110,13 +117,16 @@ fn in_formats(task: &Task, pairs: &[(Format, Format)]) -> Vec<Problem> {
         |&(input, output): &(Format, Format)| input.fits_channels(c) && output.fits_channels(n);
     let pairs = pairs.iter().copied().filter(fits);
     match task.problem {
+        // A residual has the output's format, but is no view.
         Problem::Conv(conv) if is_free(task, &conv) => pairs
+            .filter(|(_, output)| output.pixel_stride.is_none() || !conv.epilogue.residual)
             .map(|(input, output)| Problem::Conv(conv.in_formats(input, output)))
             .collect(),
-        // A pool keeps the scale of its input.
+        // A pool keeps the scale of its input, and its layout if that is NHWC.
         Problem::Pool(pool) => pairs
-            .filter(|&(input, output)| {
-                (input == Format::SPLIT_NHWC) == (output == Format::SPLIT_NHWC)
+            .filter(|(_, output)| *output != Format::default())
+            .filter(|(input, output)| {
+                (*input == Format::SPLIT_NHWC) == (*output == Format::SPLIT_NHWC)
             })
             .map(|(input, output)| {
                 Problem::Pool(PoolProblem {
@@ -127,7 +137,7 @@ fn in_formats(task: &Task, pairs: &[(Format, Format)]) -> Vec<Problem> {
             })
             .collect(),
         Problem::GlobalPool(pool) => pairs
-            .filter(|&(_, output)| output == Format::default())
+            .filter(|(input, output)| input.pixel_stride.is_none() && *output == Format::default())
             .map(|(input, _)| Problem::GlobalPool(GlobalPoolProblem { input, ..pool }))
             .collect(),
         _ => Vec::new(),

@@ -301,7 +301,8 @@ impl Words<'_> {
             return Some(Problem::Conv(conv.in_layout(Layout::Hwcn)));
         }
         let [input, output] = self.formats(c, n)?;
-        Some(Problem::Conv(conv.in_formats(input, output)))
+        let is_dense = output.pixel_stride.is_none();
+        (is_dense || !conv.epilogue.residual).then(|| Problem::Conv(conv.in_formats(input, output)))
     }
 
     /// The format of an input in uint8.
@@ -311,10 +312,7 @@ impl Words<'_> {
             ("fromuint8nhwc", Layout::Nhwc),
         ];
         let found = layouts.into_iter().find(|(word, _)| self.word(word));
-        found.map(|(_, layout)| Format {
-            dtype: DType::Uint8,
-            layout,
-        })
+        found.map(|(_, layout)| Format::new(DType::Uint8, layout))
     }
 
     /// The formats of an input of `c` and an output of `n` channels.
@@ -324,22 +322,31 @@ impl Words<'_> {
             return Some([input, output]);
         }
         let fp32 = Format::default();
-        let words = [
-            ("nhwc16", [Format::FP16_NHWC; 2]),
-            ("fromnhwc16", [Format::FP16_NHWC, fp32]),
-            ("tonhwc16", [fp32, Format::FP16_NHWC]),
-            ("nhwcbf16", [Format::BF16_NHWC; 2]),
-            ("fromnhwcbf16", [Format::BF16_NHWC, fp32]),
-            ("tonhwcbf16", [fp32, Format::BF16_NHWC]),
-            ("nhwcsplit", [Format::SPLIT_NHWC; 2]),
-            ("fromnhwcsplit", [Format::SPLIT_NHWC, fp32]),
-            ("tonhwcsplit", [fp32, Format::SPLIT_NHWC]),
+        let formats = match self.nhwc("") {
+            Some(both) => [both; 2],
+            None => ["from", "to"].map(|side| self.nhwc(side).unwrap_or(fp32)),
+        };
+        let [input, output] = formats;
+        let is_one_format = [input, output].contains(&fp32) || input.dense() == output.dense();
+        let fits =
+            |format: Format, channels| format.fits_channels(channels) && format.fits_view(channels);
+        (fits(input, c) && fits(output, n) && is_one_format).then_some(formats)
+    }
+
+    /// An NHWC format after `side`: `tonhwc16`, or of a view `tonhwc16of256`.
+    fn nhwc(&mut self, side: &str) -> Option<Format> {
+        let names = [
+            ("nhwc16", Format::FP16_NHWC),
+            ("nhwcbf16", Format::BF16_NHWC),
+            ("nhwcsplit", Format::SPLIT_NHWC),
         ];
-        let found = words.into_iter().find(|(word, _)| self.word(word));
-        let formats = found.map_or([fp32; 2], |(_, formats)| formats);
-        let fits = |(channels, format): (u32, Format)| format.fits_channels(channels);
-        let mut sides = [c, n].into_iter().zip(formats);
-        sides.all(fits).then_some(formats)
+        names.into_iter().find_map(|(name, format)| {
+            let word = format!("{side}{name}");
+            match self.word(&word) {
+                true => Some(format),
+                false => Some(format.view_of(self.number(&format!("{word}of"))?)),
+            }
+        })
     }
 
     fn conv_transpose(&mut self) -> Option<Problem> {
@@ -473,10 +480,9 @@ impl Words<'_> {
         let (stride, padding, dilation) = (self.pair("s")?, self.padding()?, self.pair("d")?);
         let out = self.both("o")?;
         let [input, output] = self.formats(x.c, x.c)?;
-        kernel
-            .iter()
-            .all(|&size| size > 0)
-            .then_some(Problem::Pool(PoolProblem {
+        let keeps_layout = output != Format::default() || input == output;
+        (keeps_layout && kernel.iter().all(|&size| size > 0)).then_some(Problem::Pool(
+            PoolProblem {
                 kind,
                 x,
                 kernel,
@@ -486,14 +492,16 @@ impl Words<'_> {
                 out,
                 input,
                 output,
-            }))
+            },
+        ))
     }
 
     fn global_pool(&mut self, max: bool) -> Option<Problem> {
         let x = self.sizes()?;
         let [input, output] = self.formats(x.c, x.c)?;
         let problem = GlobalPoolProblem { max, x, input };
-        (output == Format::default()).then_some(Problem::GlobalPool(problem))
+        let is_possible = output == Format::default() && input.pixel_stride.is_none();
+        is_possible.then_some(Problem::GlobalPool(problem))
     }
 
     fn pad(&mut self, mode: PadMode) -> Option<Problem> {
@@ -531,31 +539,24 @@ impl Words<'_> {
     fn convert(&mut self) -> Option<Problem> {
         let x = self.sizes()?;
         let [nchw, nhwc, hwcn] = Layout::ALL.map(Format::fp32);
-        let words = [
-            ("fromnhwc16", Format::FP16_NHWC),
-            ("fromnhwcbf16", Format::BF16_NHWC),
-            ("fromnhwcsplit", Format::SPLIT_NHWC),
-        ];
-        let from = words.into_iter().find(|(word, _)| self.word(word));
+        let from = self.nhwc("from");
         let words = [
             ("hwcn", hwcn),
             ("tonhwc", nhwc),
             ("tonchw16", Format::FP16_NCHW),
-            ("tonhwc16", Format::FP16_NHWC),
             ("tonchwbf16", Format::BF16_NCHW),
-            ("tonhwcbf16", Format::BF16_NHWC),
-            ("tonhwcsplit", Format::SPLIT_NHWC),
         ];
-        let to = words.into_iter().find(|(word, _)| self.word(word));
+        let found = words.into_iter().find(|(word, _)| self.word(word));
+        let to = found.map(|(_, format)| format).or_else(|| self.nhwc("to"));
         let from_hwcn = from.is_none() && to.is_none() && self.word("nchw");
         let problem = ConvertProblem {
             x,
             from: match from {
-                Some((_, format)) => format,
+                Some(format) => format,
                 None if from_hwcn => hwcn,
                 None => nchw,
             },
-            to: to.map_or(nchw, |(_, format)| format),
+            to: to.unwrap_or(nchw),
         };
         problem.is_possible().then_some(Problem::Convert(problem))
     }
@@ -614,6 +615,12 @@ mod tests {
             "convert_b2_c3_h4_w5_nchw",
             "convert_b2_c8_h4_w5_tonhwc16",
             "convert_c24_h4_w5_fromnhwc16",
+            "convert_b2_c8_h4_w5_tonhwc16of24",
+            "convert_c24_h4_w5_fromnhwcbf16of32",
+            "conv_b8_c16_n8_h5_w5_k3x3_relu_fp16_fromnhwc16_tonhwc16of40",
+            "conv_b8_c16_n8_h5_w5_k3x3_bias_residual_fp16_fromnhwc16of24_tonhwc16",
+            "conv_b8_c16_n16_h5_w5_k3x3_fp16_nhwc16of24",
+            "maxpool_c8_h4_w5_k2x2_s2_o2x2_fromnhwc16_tonhwc16of16",
             "conv_b8_c16_n8_h5_w5_k3x3_relu_fp16_nhwc16",
             "conv_b8_c16_n8_h5_w5_k3x3_bias_residual_fp16_fromnhwc16",
             "conv_c17_n8_h5_w5_k3x3_fp16_tonhwc16",
@@ -699,6 +706,14 @@ mod tests {
             "convert_c3_h5_w7_tonhwcsplit",
             "convert_c3_h5_w7_fromnhwc16_tonhwc",
             "convert_c8_h5_w7_fromnhwc16_tonhwc16",
+            "convert_c8_h5_w7_tonhwc16of12",
+            "convert_c8_h5_w7_tonhwcsplitof16",
+            "convert_c8_h5_w7_fromnhwc16of16_tonhwc",
+            "conv_c16_n16_h5_w5_k3x3_fp16_fromnhwc16_tonhwc16of8",
+            "conv_c16_n16_h5_w5_k3x3_fp16_fromnhwc16_tonhwcbf16",
+            "conv_c16_n16_h5_w5_k3x3_residual_fp16_fromnhwc16_tonhwc16of24",
+            "maxpool_c8_h4_w5_k2x2_s2_o2x2_fromnhwc16",
+            "globalavgpool_c16_h4_w5_fromnhwc16of24",
             "convert_c8_h5_w7_fromnhwcsplit_tonhwc16",
             "conv_c3_n16_h9_w9_k3x3_fromuint8nhwc_fromuint8nhwc",
             "projected_c64_h5_w7_n256",

@@ -48,6 +48,8 @@ pub(super) struct Features {
     has_nhwc: bool,
     /// The types of 16-bit numbers that they have: `fp16`, `bf16`.
     number_types: Vec<&'static str>,
+    /// Whether any layer's output is a view in NHWC.
+    has_views: bool,
     /// Whether any of them is split NHWC.
     has_split: bool,
     /// Bytes of the header of a split tensor.
@@ -62,7 +64,7 @@ pub(super) struct Features {
 impl Features {
     pub(super) fn new(plans: &[NetworkPlan]) -> Self {
         let layers = plans.iter().flat_map(|plan| &plan.layers);
-        let written: HashSet<Format> = layers.map(|layer| layer.y.format).collect();
+        let written: HashSet<Format> = layers.clone().map(|layer| layer.y.format.dense()).collect();
         let is_stored =
             |format: &&Format| written.contains(*format) || **format == Format::default();
         let formats = || STORED_FORMATS.iter().filter(is_stored);
@@ -92,6 +94,9 @@ impl Features {
                 .filter(|(_, stored)| formats().any(|format| stored.contains(&format.dtype)))
                 .map(|(name, _)| name)
                 .collect(),
+            has_views: layers
+                .clone()
+                .any(|layer| layer.y.format.pixel_stride.is_some()),
             has_split: formats().any(|format| format.dtype == DType::Split),
             split_header_bytes: Format::SPLIT_HEADER_BYTES,
             has_branches: side_branches > 0,

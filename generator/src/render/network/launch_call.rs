@@ -38,11 +38,12 @@ pub(super) fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
 }
 
 fn pointer(location: &Location, qualifier: &str) -> String {
+    // A view of 16-bit numbers starts at a multiple of eight.
+    let own = location.offset_bytes() / 4;
     let address = match location.memory {
-        Memory::Input { index } => at(&format!("p.input({index})"), location.offset),
-        Memory::Output { index } => at(&format!("p.output({index})"), location.offset),
-        // Tensors of other types than fp32 are no views, so their offset is 0.
-        Memory::Arena { offset } => at("p.arena", offset / 4 + location.offset),
+        Memory::Input { index } => at(&format!("p.input({index})"), own),
+        Memory::Output { index } => at(&format!("p.output({index})"), own),
+        Memory::Arena { offset } => at("p.arena", offset / 4 + own),
     };
     match location.format.dtype {
         DType::Fp32 => address,

@@ -117,7 +117,7 @@ fn layer_context(
         format!("{{\"{}\"", literal(&layer.name)),
         format!("\"{}\"", literal(output_name)),
         output.map_or_else(|| "-1".to_owned(), |index| index.to_string()),
-        (start + y.offset).to_string(),
+        (start + y.offset_bytes() / 4).to_string(),
         y.batch_stride.to_string(),
         y.shape.batch.to_string(),
         y.shape.image_len().to_string(),

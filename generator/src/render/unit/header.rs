@@ -114,7 +114,14 @@ fn format_text(format: Format) -> String {
             format!("stored as NCHW in {}, dense", format.dtype.as_str())
         }
         Layout::Nchw => "NCHW".to_owned(),
-        Layout::Nhwc => format!("stored as NHWC in {}, dense", format.dtype.as_str()),
+        Layout::Nhwc => format!(
+            "stored as NHWC in {}, {}",
+            format.dtype.as_str(),
+            match format.pixel_stride {
+                Some(stride) => format!("pixels {stride} elements apart"),
+                None => "dense".to_owned(),
+            }
+        ),
         Layout::Hwcn => "stored as HWCN, dense".to_owned(),
     }
 }

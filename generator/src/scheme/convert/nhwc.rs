@@ -25,6 +25,8 @@ struct ConvertNhwcContext {
     /// Two numbers for each value; runs from hi to lo.
     split: bool,
     plane: u64,
+    /// Runs from one pixel in NHWC to the next.
+    pixel_runs: u32,
     #[serde(flatten)]
     pairs: StoredPairs,
     /// Runs of all images.
@@ -91,7 +93,7 @@ fn is_to_split(problem: &ConvertProblem) -> bool {
 
 /// Whether only the type of the elements changes, not their order.
 fn keeps_order(problem: &ConvertProblem) -> bool {
-    problem.x.pixels() == 1 || is_to_fp32_nhwc(problem)
+    !problem.has_view() && (problem.x.pixels() == 1 || is_to_fp32_nhwc(problem))
 }
 
 /// Whether both formats are NHWC: all images are one run of elements.
@@ -134,6 +136,10 @@ fn kernel(problem: &ConvertProblem, to: Arg) -> KernelBlueprint {
             to_workspace: to != Arg::Y,
             split,
             plane: runs(problem),
+            pixel_runs: match to_nhwc {
+                true => problem.to.pixel_runs(x.c),
+                false => problem.from.pixel_runs(x.c),
+            },
             pairs: StoredPairs::of(dtypes),
             len: runs(problem),
             checks_len: !runs(problem).is_multiple_of(THREADS.into()),

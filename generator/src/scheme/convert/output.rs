@@ -22,6 +22,7 @@ const TILE_PIXELS: [u32; 2] = [32, 128];
 pub(super) fn is_conversion(problem: &ConvertProblem) -> bool {
     let has_runs = Format::FP16_NHWC.fits_channels(problem.x.c);
     problem.from == Format::default()
+        && !problem.has_view()
         && match problem.to {
             to if to.is_16_bit_nhwc() => !has_runs || !nhwc::fits(problem),
             Format::FP16_NCHW | Format::BF16_NCHW => true,

@@ -16,6 +16,8 @@ struct MmaNhwcContext {
     /// Input channels of the merged groups of a block, and of all groups.
     c: u32,
     all_c: u32,
+    /// Runs from one pixel of the input to the next.
+    x_pixel_runs: u32,
     h: u32,
     w: u32,
     s: u32,
@@ -170,6 +172,7 @@ impl MmaNhwcContext {
         Self {
             c: tile.block_groups * groups.c,
             all_c: shape.c,
+            x_pixel_runs: problem.input.pixel_runs(shape.c),
             h: shape.h,
             w: shape.w,
             s: shape.s,

@@ -77,7 +77,7 @@ pub(super) struct Exchange {
 impl Exchange {
     /// For a tile of `tn` output channels.
     pub(super) fn new(problem: &ConvProblem, tn: u32) -> Self {
-        let (channels, pitch, exchanged) = match problem.output {
+        let (channels, pitch, exchanged) = match problem.output.dense() {
             Format::FP16_NHWC | Format::BF16_NHWC => {
                 let channels = if tn.is_multiple_of(64) { 64 } else { 32 };
                 (channels, channels / 2 + PIXEL_GAP, WGMMA_M)

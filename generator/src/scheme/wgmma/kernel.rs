@@ -64,6 +64,8 @@ struct WgmmaContext {
     barriers_at: u32,
     /// Output and residual are fp16 NHWC.
     writes_nhwc: bool,
+    /// Runs from one pixel of an output in NHWC to the next.
+    y_pixel_runs: u32,
     #[serde(flatten)]
     pairs: StoredPairs,
     hi_lo: bool,
@@ -257,6 +259,7 @@ impl WgmmaContext {
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
             writes_nhwc: problem.writes_16_bit_nhwc(),
+            y_pixel_runs: problem.output.pixel_runs(shape.n),
             pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
             hi_lo: sizes.split_terms == 2,
             bf16,

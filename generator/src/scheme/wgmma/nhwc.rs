@@ -135,9 +135,9 @@ pub fn multiplies_nhwc(problem: &Problem) -> bool {
 
 /// Whether the scheme can compute a problem.
 fn supports_problem(problem: &ConvProblem) -> bool {
-    let reads_and_writes = match problem.input {
+    let reads_and_writes = match problem.input.dense() {
         Format::FP16_NHWC | Format::BF16_NHWC => {
-            problem.precision.nhwc_format() == Some(problem.input)
+            problem.precision.nhwc_format() == Some(problem.input.dense())
                 && writes_supported_format(problem)
         }
         Format::SPLIT_NHWC => {

@@ -137,6 +137,18 @@ inline unsigned tdc_to_bf16x2(float first, float second) {
 inline float tdc_bf16x2_low(unsigned pair) { return __uint_as_float(pair << 16); }
 inline float tdc_bf16x2_high(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+#define TDC_MAX_FP16
+inline unsigned tdc_max_fp16x2(unsigned a, unsigned b) {
+    const auto larger = [](float x, float y) { return x > y || x != x ? x : y; };
+    return tdc_to_fp16x2(larger(tdc_fp16x2_low(a), tdc_fp16x2_low(b)), larger(tdc_fp16x2_high(a), tdc_fp16x2_high(b)));
+}
+
+#define TDC_MAX_BF16
+inline unsigned tdc_max_bf16x2(unsigned a, unsigned b) {
+    const auto larger = [](float x, float y) { return x > y || x != x ? x : y; };
+    return tdc_to_bf16x2(larger(tdc_bf16x2_low(a), tdc_bf16x2_low(b)), larger(tdc_bf16x2_high(a), tdc_bf16x2_high(b)));
+}
+
 // It is an error if not all lanes of the warp take part in a product.
 #define TDC_MMA
 inline void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {

@@ -58,6 +58,9 @@ struct WgmmaNhwcContext {
     writes_split: bool,
     x_plane: u64,
     y_plane: u64,
+    /// Runs from one pixel of the input, and of the output, in NHWC to the next.
+    x_pixel_runs: u32,
+    y_pixel_runs: u32,
     /// The input is in the workspace.
     reads_workspace: bool,
     /// The first chunks are of the input, the others of a projection shortcut's.
@@ -214,7 +217,7 @@ pub(super) fn kernel(
         cluster: [1; 3],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: match problem.input {
+        device: match problem.input.dense() {
             Format::SPLIT_NHWC => SPLIT_DEVICE_PARTS,
             Format::BF16_NHWC => BF16_DEVICE_PARTS,
             _ => DEVICE_PARTS,
@@ -321,14 +324,16 @@ impl WgmmaNhwcContext {
             writes_split: problem.writes_split_nhwc(),
             x_plane: own.input_len() / u64::from(Format::RUN_CHANNELS),
             y_plane: shape.output_len() / u64::from(Format::RUN_CHANNELS),
+            x_pixel_runs: problem.input.pixel_runs(own.c),
+            y_pixel_runs: problem.output.pixel_runs(shape.n),
             reads_workspace: matches!(input, Input::Prepared(_)),
             projects: projected.is_some(),
             shortcut: projected.map(|projected| ShortcutContext::new(projected, sizes)),
             hi_lo: sizes.terms == 2,
             writes_nhwc: problem.output.layout == Layout::Nhwc,
             products_of_sum: shape.c * shape.r * shape.s,
-            scaled: problem.input != Format::BF16_NHWC,
-            bf16: problem.input == Format::BF16_NHWC,
+            scaled: problem.input.dense() != Format::BF16_NHWC,
+            bf16: problem.input.dense() == Format::BF16_NHWC,
             pairs: StoredPairs::of([problem.input.dtype, problem.output.dtype]),
             dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
             checks_n: !shape.n.is_multiple_of(tile.tn),

@@ -156,7 +156,7 @@ impl<P: Preparation> Prepared<P> {
 
 /// The format in which an input is prepared: 16-bit numbers only where they are allowed for the output too.
 pub(super) fn prepared_format(problem: &ConvProblem) -> Format {
-    let of_output = |&format: &Format| format == problem.output;
+    let of_output = |&format: &Format| format == problem.output.dense();
     problem
         .precision
         .nhwc_format()

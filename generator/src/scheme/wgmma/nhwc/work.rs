@@ -59,7 +59,7 @@ impl NhwcGeometry {
         let outputs = f64::from(tile.tn) * f64::from(self.rows());
         let residual = problem.epilogue.residual;
         let runs = outputs / 8.0 * if residual { 2.0 } else { 1.0 };
-        let run = match problem.output {
+        let run = match problem.output.dense() {
             Format::FP16_NHWC | Format::BF16_NHWC => model.stored_run,
             Format::SPLIT_NHWC => 2.0 * model.stored_run,
             _ => model.stored_run_nchw,
