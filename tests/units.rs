@@ -17,7 +17,7 @@ use tdc_generator::ir::{
     Precision, Problem, ProjectedProblem, Prologue, Reduce, ReferenceInputs, ResizeProblem,
     Rounding, Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activate,
 };
-use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::plan::{PlannedUnit, Planner, plan_problem, problem_of_label};
 use tdc_generator::render::unit_text;
 use tdc_generator::verify::{
     Bindings, CpuDevice, Device, ProblemData, Random, check_unit, check_unit_on, run_variant,
@@ -768,7 +768,13 @@ fn nhwc_format_units() -> Vec<PlannedUnit> {
             .chain(nhwc_problems(batch, split, &[(split, split)]))
             .chain(output_conversions(batch))
     });
-    let problems: Vec<Problem> = problems.collect();
+    // Averages of strips: there must be enough of them. Tails of rows, and windows that have three of five columns in common.
+    let strips = [
+        "avgpoolvalid_b2_c40_h61_w233_k3x3_p1_o61x233_nhwc16",
+        "avgpool_c72_h67_w401_k3x5_s1x2_p1x2x1x2_o67x201_nhwcsplit",
+    ];
+    let strips = strips.map(|label| problem_of_label(label).expect(label));
+    let problems: Vec<Problem> = problems.chain(strips).collect();
     let bf16 = problems.iter().filter_map(in_bf16);
     let dense: Vec<Problem> = problems.iter().copied().chain(bf16).collect();
     let views = dense.iter().filter_map(in_views);

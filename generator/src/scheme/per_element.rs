@@ -4,7 +4,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, Tile, batch_stride_args, context, tile_numbers,
 };
 use crate::cost::KernelWork;
-use crate::ir::Problem;
+use crate::ir::{Problem, TensorShape};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -36,13 +36,12 @@ pub(super) struct Elements {
 impl Elements {
     /// The outputs of a problem, with a tile of [`PerElementTile`].
     pub(super) fn new(problem: &Problem, tile: &Tile) -> Self {
-        Self::runs(problem, tile, 1)
+        Self::of(problem.y(), tile, 1)
     }
 
-    /// The same for threads with `channels` channels of an output pixel each, which divide the channels of the problem.
-    pub(super) fn runs(problem: &Problem, tile: &Tile, channels: u32) -> Self {
+    /// The same for threads with `channels` channels of an element of a tensor each, which divide the channels of the tensor.
+    pub(super) fn of(y: TensorShape, tile: &Tile, channels: u32) -> Self {
         let PerElementTile { threads } = PerElementTile::from_tile(tile).expect("a supported tile");
-        let y = problem.y();
         let len = y.len() / u64::from(channels);
         Self {
             threads,

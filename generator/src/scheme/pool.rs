@@ -1,4 +1,7 @@
-//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel if the output is NHWC.
+//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel if the output is NHWC,
+//! or for those of a few pixels of a row.
+
+mod strips;
 
 use super::info::SchemeInfo;
 use super::per_element::{Elements, PerElementKernel, PerElementTile};
@@ -46,6 +49,10 @@ struct PoolContext {
     /// Runs from one pixel of the input, and of the output, in NHWC to the next.
     x_pixel_runs: u32,
     y_pixel_runs: u32,
+    /// Output pixels of a strip, strips of a row, and whether the last one has fewer pixels.
+    columns: u32,
+    strips: u32,
+    checks_columns: bool,
     /// The loop over a window is unrolled, so that its loads are in flight together.
     unrolls: bool,
 }
@@ -81,7 +88,7 @@ impl Scheme for Pool {
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
@@ -91,17 +98,23 @@ impl Scheme for Pool {
         let split = p.output == Format::SPLIT_NHWC;
         let dtypes = [p.input.dtype, p.output.dtype];
         let plane = |shape: TensorShape| shape.len() / u64::from(Format::RUN_CHANNELS);
+        let y = problem.y();
+        let columns = strips::columns(p, gpu);
+        let strips = y.w.div_ceil(columns);
         let elements = match is_nhwc {
-            true => Elements::runs(problem, tile, Format::RUN_CHANNELS),
+            true => {
+                let strips = TensorShape { w: strips, ..y };
+                Elements::of(strips, tile, Format::RUN_CHANNELS)
+            }
             false => Elements::new(problem, tile),
         };
-        let y = problem.y();
         let pad = p.padding;
         let kernel = PerElementKernel {
-            template: match (is_nhwc, pairs_max) {
-                (true, true) => "kernel/pool_max_pairs.cu",
-                (true, false) => "kernel/pool_nhwc.cu",
-                (false, _) => "kernel/pool.cu",
+            template: match is_nhwc {
+                true if pairs_max => "kernel/pool_max_pairs.cu",
+                true if columns > 1 => "kernel/pool_strips.cu",
+                true => "kernel/pool_nhwc.cu",
+                false => "kernel/pool.cu",
             },
             context: &PoolContext {
                 c: p.x.c,
@@ -132,13 +145,20 @@ impl Scheme for Pool {
                 y_plane: plane(y),
                 x_pixel_runs: p.input.pixel_runs(p.x.c),
                 y_pixel_runs: p.output.pixel_runs(y.c),
+                columns,
+                strips,
+                checks_columns: !y.w.is_multiple_of(columns),
                 unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
             },
             inputs: vec![Arg::X],
             weights: WeightLayout::NONE,
             work: KernelWork {
-                registers: 32,
+                registers: 32 + 8 * (columns - 1),
                 l2_round_trips: 2.0,
+                flops: match columns {
+                    1 => problem.flops() as f64,
+                    _ => strips::flops(p, columns),
+                },
                 ..elements.work(problem)
             },
         };
