@@ -43,7 +43,6 @@ pub(super) fn flops(problem: &PoolProblem, columns: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::gpu::gpu;
     use crate::ir::Problem;
     use crate::plan::problem_of_label;
