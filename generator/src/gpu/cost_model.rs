@@ -322,29 +322,33 @@ constants! {
 constants! {
     /// `mma_nhwc`; clocks of an SM, unless stated.
     MmaNhwcConstants {
-        /// A block, without its stages.
+        /// A launch, beyond that of any kernel.
         start = 900.0,
+        /// A copy of 16 bytes by each thread before the first stage.
+        first_copy = 21.1,
         /// The barrier of a stage.
-        step = 60.0,
+        step = 139.0,
         /// A product, in units of the time that the GPU's best rate implies.
-        product = 1.6,
-        /// A wavefront of 128 bytes of shared memory.
-        shared_wavefront = 1.1,
+        product = 2.12,
+        /// A wavefront of 128 bytes of shared memory, a quarter of the matrices of a load.
+        shared_wavefront = 1.33,
         /// A warp instruction on an SM partition.
-        instruction = 1.1,
+        instruction = 1.91,
         /// Instructions for a load of four matrices.
-        load = 6.0,
-        /// Instructions for a copy of 16 bytes.
-        copy = 8.0,
-        /// From the start of copies to their arrival.
-        load_latency = 900.0,
-        /// Bytes that an SM gets from L2 in a clock.
-        l2_bytes_per_clock = 56.0,
+        load = 10.6,
+        /// A K step of a warp: until its matrices are loaded.
+        load_latency = 33.4,
         /// The store of a run of eight channels by a block, with its sums' way through shared memory.
-        stored_run = 1.5,
-        /// DRAM traffic of blocks that read less than a cache line of 128 bytes of each pixel, in addition: times the cache lines that
-        /// their bytes would be, less one.
-        narrow = 0.4,
+        stored_run = 1.95,
+        /// The same by a thread, one after the other.
+        store_latency = 359.0,
+        /// Bytes that an SM gets from L2 in a clock if all of them read.
+        l2_bytes_per_clock = 30.9,
+        /// Traffic of chunks with less than a cache line of 128 bytes of each pixel, in addition: times the cache lines that they would be,
+        /// less one.
+        narrow = 0.178,
+        /// Memory traffic that does not overlap with the blocks' work, in units of the time that the rates imply.
+        memory = 0.6,
     }
 }
 

@@ -29,17 +29,37 @@ impl MmaNhwcGeometry {
         };
         let busiest = (self.blocks as f64 / f64::from(gpu.sms)).ceil();
         let resident = f64::from(occupancy(&work, gpu).blocks_per_sm).clamp(1.0, busiest);
-        let waves = (busiest / resident).ceil();
-        let blocks_clocks = waves * self.block_clocks(problem, gpu, resident);
-        // Reads and writes of global memory overlap with the blocks' work, but not completely.
-        let pixel_bytes = f64::from(16 * self.pixel_runs * self.chunks);
-        let narrow = gpu.cost_model().mma_nhwc.narrow * ((LINE / pixel_bytes).max(1.0) - 1.0);
-        let dram_clocks = (1.0 + narrow) * work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3)
-            * f64::from(gpu.clock_mhz);
+        // The last wave may have fewer blocks on an SM, which then take less time.
+        let (full_waves, rest) = ((busiest / resident).floor(), busiest % resident);
+        let last = match rest > 0.0 {
+            true => self.block_clocks(problem, gpu, rest),
+            false => 0.0,
+        };
+        let model = gpu.cost_model().mma_nhwc;
+        let blocks_clocks = full_waves * self.block_clocks(problem, gpu, resident) + last;
+        let memory_clocks = model.memory * self.memory_clocks(work.dram_bytes, gpu);
+        let clocks = model.start + blocks_clocks.hypot(memory_clocks);
         KernelWork {
-            latency_clocks: blocks_clocks.hypot(dram_clocks) / waves,
+            // The cost model multiplies them by the waves.
+            latency_clocks: clocks / (busiest / resident).ceil(),
             ..work
         }
+    }
+
+    /// Clocks in which L2 and DRAM deliver what all blocks read and write.
+    fn memory_clocks(&self, dram_bytes: f64, gpu: &Gpu) -> f64 {
+        let model = gpu.cost_model().mma_nhwc;
+        let dram = dram_bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz);
+        let l2_bytes = self.blocks as f64 * f64::from(self.steps) * self.stage_bytes();
+        let l2 = l2_bytes / (f64::from(gpu.sms) * model.l2_bytes_per_clock);
+        let lines = (LINE / f64::from(16 * self.pixel_runs)).max(1.0);
+        (1.0 + model.narrow * (lines - 1.0)) * dram.hypot(l2)
+    }
+
+    /// Bytes that a block reads for a stage.
+    fn stage_bytes(&self) -> f64 {
+        let input = 16.0 * f64::from(self.input_runs) / f64::from(self.chunk_stages);
+        input + 4.0 * f64::from(self.stage_weights)
     }
 
     /// Clocks of a block that shares its SM with others, `resident` in all.
@@ -49,36 +69,30 @@ impl MmaNhwcGeometry {
         let [m_tiles, p_tiles] = [tile.m_tiles, self.p_tiles].map(f64::from);
         let warps = f64::from(tile.warps_m * tile.warps_p);
         let k_steps = f64::from(tile.chunk_groups * tile.taps);
-        let chunk_stages = f64::from(self.chunk_stages);
-        let per_partition = warps / PARTITIONS;
-        // Of a warp and stage: products, matrix loads and copies.
+        // Of a warp and stage: products and matrix loads.
         let macs = m_tiles * p_tiles * k_steps * f64::from(MMA_M * MMA_N * MMA_K);
         let products = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0 / PARTITIONS);
         // With a stride, reads of neighbouring pixels conflict in shared-memory banks.
         let stride = problem.shape.stride[1];
         let conflicts = f64::from((stride & stride.wrapping_neg()).min(4));
         let loads = k_steps * (m_tiles + conflicts * p_tiles / 2.0);
-        let copies = f64::from(self.items) / chunk_stages
-            + f64::from(self.stage_weights) / 4.0 / (32.0 * warps);
-        let instructions = k_steps * (m_tiles * p_tiles + m_tiles + model.load * p_tiles / 2.0)
-            + model.copy * copies;
-        // What all warps of the SM share.
-        let bytes =
-            16.0 * f64::from(self.input_runs) / chunk_stages + 4.0 * f64::from(self.stage_weights);
-        let shared = (per_partition * products)
-            .max(per_partition * model.instruction * instructions)
-            .max(4.0 * model.shared_wavefront * warps * loads)
-            .max(bytes / model.l2_bytes_per_clock)
-            * resident;
-        // A block on its own waits for its copies, and for barriers.
-        let in_flight = f64::from(self.prefetched);
-        let alone = (model.load_latency / in_flight).max(per_partition.max(1.0) * products);
+        let instructions = k_steps * (m_tiles * p_tiles + m_tiles + model.load * p_tiles / 2.0);
+        // What all warps of a partition share, and all of the SM.
+        let of_partition = (warps * resident / PARTITIONS).ceil();
+        let shared = (of_partition * products.max(model.instruction * instructions))
+            .max(4.0 * model.shared_wavefront * warps * resident * loads);
+        // A warp on its own waits for the matrices of each K step.
+        let own_warps = (warps / PARTITIONS).ceil();
+        let alone = k_steps * model.load_latency + own_warps * products;
         let step = overlapped(shared, alone) + model.step;
+        let stage_copies = f64::from(self.stage_weights) / 4.0 / (32.0 * warps);
+        let first_copies = f64::from(self.items) + f64::from(self.prefetched) * stage_copies;
         let outputs = f64::from(self.sums.tile.iter().product::<u32>());
         let runs = outputs / 8.0 * if problem.epilogue.residual { 1.5 } else { 1.0 };
-        model.start
-            + model.load_latency
-            + f64::from(self.steps) * step
-            + runs * model.stored_run * resident
+        let stores = overlapped(
+            runs * model.stored_run * resident,
+            runs / (32.0 * warps) * model.store_latency,
+        );
+        model.first_copy * first_copies + f64::from(self.steps) * step + stores
     }
 }
