@@ -353,6 +353,100 @@ fn check_concats(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     }
 }
 
+/// A network of convolutions, pools and concatenations of one image size: of parts that others read, of concatenations and twice of one value, and
+/// with parts that NHWC does not fit, outputs of the network among them.
+fn random_concats(index: u64) -> String {
+    let mut random = Random::new(index);
+    let mut below = |end: u64| random.below(end);
+    let dtype = ["fp16", "bf16"][index as usize % 2];
+    let mut text = format!(
+        "name: random\ninput: {}x16x{}x{}\nactivations: {dtype}\nprecision: {dtype}\nops:\n",
+        1 + below(3),
+        5 + below(5),
+        6 + below(6)
+    );
+    let mut values = vec!["input".to_owned()];
+    let mut read = BTreeSet::new();
+    for at in 0..8 + below(8) {
+        // Late values more often, so that a chain forms.
+        let earlier = |value: u64| values[(values.len() as u64 - 1 - value) as usize].clone();
+        let x = earlier(below(values.len().min(3) as u64));
+        let channels = match below(20) {
+            0 => 12,
+            other => [8, 16, 24, 32, 40][other as usize % 5],
+        };
+        let output = match below(12) {
+            0 => format!(", output: {{name: kept{at}}}"),
+            _ => String::new(),
+        };
+        let op = match below(12) {
+            0 => format!(
+                "{{op: max_pool, name: v{at}, inputs: [{x}], kernel: 3, stride: 1, pad: 1}}"
+            ),
+            1 => format!(
+                "{{op: avg_pool, name: v{at}, inputs: [{x}], kernel: 3, stride: 1, pad: 1}}"
+            ),
+            2 => format!("{{op: softmax, name: v{at}, inputs: [{x}]}}"),
+            3..=6 if x != "input" => {
+                let others = (0..1 + below(3)).map(|_| earlier(below(values.len() as u64 - 1)));
+                let others: Vec<_> = others.collect();
+                read.extend(others.clone());
+                let others = others.join(", ");
+                format!("{{op: concat, name: v{at}, inputs: [{x}, {others}]{output}}}")
+            }
+            _ => format!(
+                "{{op: conv, name: v{at}, inputs: [{x}], n: {channels}, kernel: {}, bias: true, activation: relu{output}}}",
+                1 + 2 * below(2)
+            ),
+        };
+        read.insert(x);
+        text += &format!("  - {op}\n");
+        values.push(format!("v{at}"));
+    }
+    // Everything must be read, and the last concatenation has two parts at least.
+    let unread = values
+        .iter()
+        .skip(1)
+        .filter(|value| !read.contains(&value[..]));
+    let unread: Vec<_> = unread.map(|value| format!(", {value}")).collect();
+    text += &format!(
+        "  - {{op: concat, name: all, inputs: [{}{}]}}\n",
+        values[0],
+        unread.concat()
+    );
+    text + "  - {op: conv, name: last, n: 16, kernel: 1}\n"
+}
+
+/// Checks such networks, and returns the number of units that write a part of a tensor in NHWC.
+fn check_random_concats(count: u64, open: fn(&[PlannedUnit]) -> Box<dyn Device>) -> usize {
+    let views = (0..count).map(|index| {
+        let text = random_concats(index);
+        let network = network(&text, &Overrides::default());
+        let plan = planned(&network);
+        check_values(&network, &plan, open);
+        let layers = plan.layers.iter();
+        layers
+            .filter(|layer| layer.y.format.pixel_stride.is_some())
+            .count()
+    });
+    views.sum()
+}
+
+#[test]
+fn random_concatenations_are_right() {
+    assert!(check_random_concats(6, cpu) > 8);
+}
+
+mod deep {
+    use super::*;
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn random_concatenations_are_right() {
+        assert!(check_random_concats(30, cpu) > 50);
+    }
+}
+
 #[test]
 fn concatenations_are_right() {
     check_concats(cpu);
@@ -387,6 +481,7 @@ fn values_in_both_formats_are_right_on_a_gpu() {
     check_blocks(gpu_here);
     check_mixed(gpu_here);
     check_concats(gpu_here);
+    check_random_concats(30, gpu_here);
 }
 
 #[test]
