@@ -330,7 +330,7 @@ constants! {
         step = 139.0,
         /// A product, in units of the time that the GPU's best rate implies.
         product = 2.12,
-        /// A wavefront of 128 bytes of shared memory, a quarter of the matrices of a load.
+        /// A wavefront of 128 bytes of shared memory. A load of four 8x8 matrices has four.
         shared_wavefront = 1.33,
         /// A warp instruction on an SM partition.
         instruction = 1.91,
@@ -340,14 +340,14 @@ constants! {
         load_latency = 33.4,
         /// The store of a run of eight channels by a block, with its sums' way through shared memory.
         stored_run = 1.95,
-        /// The same by a thread, one after the other.
+        /// The same for a thread whose stores do not overlap.
         store_latency = 359.0,
         /// Bytes that an SM gets from L2 in a clock if all of them read.
         l2_bytes_per_clock = 30.9,
         /// Traffic of chunks with less than a cache line of 128 bytes of each pixel, in addition: times the cache lines that they would be,
         /// less one.
         narrow = 0.178,
-        /// Memory traffic that does not overlap with the blocks' work, in units of the time that the rates imply.
+        /// The time of memory traffic beside that of the blocks, in units of the time that the rates of L2 and DRAM imply.
         memory = 0.6,
     }
 }

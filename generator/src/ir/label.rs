@@ -17,7 +17,7 @@ pub(super) fn sizes(x: TensorShape) -> String {
 }
 
 /// The formats of input and output: nothing for fp32 NCHW, `_hwcn` for fp32 HWCN; for fp16 NHWC `_nhwc16`, or `_fromnhwc16` and
-/// `_tonhwc16` if the other one is fp32 NCHW, or both if the output is a view; for bf16 NHWC and split NHWC likewise with `nhwcbf16` and
+/// `_tonhwc16` if the other one is fp32 NCHW, or both if they differ, as views do; for bf16 NHWC and split NHWC likewise with `nhwcbf16` and
 /// `nhwcsplit`; for an input in uint8 `_fromuint8nhwc`, and the format of the output.
 pub(super) fn formats(input: Format, output: Format) -> String {
     if input.dtype == DType::Uint8 {

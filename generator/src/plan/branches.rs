@@ -237,12 +237,15 @@ impl Accesses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graph::Value;
     use super::*;
     use crate::gpu::gpu;
     use crate::ir::{
-        Activation, BinaryOp, ConvOptions, NetworkBuilder, OpOptions, PoolOptions, TensorShape,
+        Activation, BinaryOp, ConvOptions, DType, Format, NetworkBuilder, OpOptions, PoolOptions,
+        TensorShape,
     };
     use crate::plan::{LayerPlan, Location, Memory, plan_network};
+    use std::collections::HashMap;
     use tdc_runtime::Padding;
 
     /// A network with a task for each op but concatenations.
@@ -399,6 +402,50 @@ mod tests {
         let reads = std::iter::once(&layer.x).chain(&layer.residual);
         let all = reads.filter_map(of).chain(writes.iter().cloned()).collect();
         [writes, all]
+    }
+
+    /// `[a | [b | c]]`: the parts of a concatenation do not overlap, whatever pixels lie between them; each overlaps those that contain it.
+    #[test]
+    fn views_in_nhwc_overlap_by_their_channels() {
+        let view = |name: &str, c: u32, format: Format, parent: Option<(usize, u64)>| Value {
+            name: name.to_owned(),
+            shape: TensorShape::new(2, c, 5, 7),
+            format,
+            parent: parent.map(|(id, offset)| (ValueId(id), offset)),
+        };
+        let dense = Format::FP16_NHWC;
+        let of_24 = dense.view_of(24);
+        let graph = TaskGraph {
+            activations: DType::Fp16,
+            linear_precisions: HashMap::new(),
+            values: vec![
+                view("all", 24, dense, None),
+                view("a", 8, of_24, Some((0, 0))),
+                view("both", 16, of_24, Some((0, 8))),
+                view("b", 8, of_24, Some((2, 0))),
+                view("c", 8, of_24, Some((2, 8))),
+            ],
+            tasks: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            output_formats: Vec::new(),
+        };
+        let range = |id: usize| {
+            let value = &graph.values[id];
+            Range::new(&graph, ValueId(id), Tensor::new(value.shape, value.format))
+        };
+        let overlapping = |id: usize| {
+            let others = (0..graph.values.len()).filter(|&other| other != id);
+            let names = others.filter(|&other| range(id).overlaps(&range(other)));
+            names
+                .map(|other| &graph.values[other].name[..])
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(overlapping(0), ["a", "both", "b", "c"]);
+        assert_eq!(overlapping(1), ["all"]);
+        assert_eq!(overlapping(2), ["all", "b", "c"]);
+        assert_eq!(overlapping(3), ["all", "both"]);
+        assert_eq!(overlapping(4), ["all", "both"]);
     }
 
     #[test]

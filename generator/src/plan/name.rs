@@ -12,9 +12,9 @@
 //! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] ["_hwcn" | format]
 //!         | "normalize" [_bB] _cC _hH _wW ("_fromfp32" | "_fromuint8") ("nchw" | "nhwc")       an input
-//! format  = "_" nhwc | "_from" nhwc | "_to" nhwc           input and output, only the input, only the output; pools too
+//! format  = "_" nhwc | "_from" nhwc | "_to" nhwc           input and output, only the input (not of pools), only the output
 //!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_to" nhwc]     an input in uint8
-//!         | "_from" nhwc "_to" nhwc                         an output that is a view
+//!         | "_from" nhwc "_to" nhwc                         both, of which one is a view or both are views of different tensors
 //! nhwc    = ("nhwc16" | "nhwcbf16" | "nhwcsplit") ["of" CHANNELS]   fp16, bf16 and split NHWC; a view of a tensor of so many channels
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels

@@ -34,7 +34,8 @@ pub(super) struct NhwcConcats {
 }
 
 impl NhwcConcats {
-    /// Finds them. All parts have multiples of eight channels and are no outputs of the network, and their other readers can read a view.
+    /// Finds them. All parts have multiples of eight channels and are no outputs of the network, and their other readers read them as inputs
+    /// that can be views.
     pub(super) fn of_graph(graph: &TaskGraph) -> Self {
         let nhwc = Format::new(graph.activations, Layout::Nhwc);
         if !nhwc.is_16_bit_nhwc() {
@@ -132,7 +133,7 @@ impl NhwcConcats {
     }
 }
 
-/// The parts of a value, if it is a concatenation of values that nothing else reads, each of which can be a view of it in this format.
+/// The parts of a value, if it is a concatenation whose parts can all be views of it in this format.
 fn parts_of(graph: &TaskGraph, id: ValueId, value: &Value, nhwc: Format) -> Option<Vec<ValueId>> {
     let is_callers = graph.outputs.contains(&id) || graph.inputs.contains(&id);
     // Conversions need a grid for it.
@@ -156,7 +157,7 @@ fn parts_of(graph: &TaskGraph, id: ValueId, value: &Value, nhwc: Format) -> Opti
             .tasks
             .iter()
             .filter(|task| task.reads().any(|read| read == child));
-        let is_readable = readers.all(reads_views);
+        let is_readable = readers.all(|task| task.residual != Some(child) && reads_views(task));
         let is_output = graph.outputs.contains(&child);
         if offset != end || !fits || !has_size || !is_readable || is_output {
             return None;

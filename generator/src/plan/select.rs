@@ -100,7 +100,7 @@ impl Add for Cost {
     }
 }
 
-/// A set of formats, as bits.
+/// A set of formats of one value, as bits.
 type Formats = u64;
 
 /// The state of the search before a task.
@@ -171,8 +171,8 @@ struct Search<'a, F> {
     least: Vec<u64>,
     /// Values that are read or written in more than one format, each with its last reader. All other values need no search.
     last_reader: HashMap<usize, usize>,
-    /// Distinct formats, by bit.
-    formats: Vec<F>,
+    /// Distinct formats of each value, by bit. A graph may have more formats than a set has bits, a value has a few.
+    formats: HashMap<usize, Vec<F>>,
 }
 
 impl<'a, F: Copy + PartialEq> Search<'a, F> {
@@ -194,19 +194,19 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
             starting,
             least,
             last_reader: HashMap::new(),
-            formats: Vec::new(),
+            formats: HashMap::new(),
         };
         let touched = cover
             .options
             .iter()
             .flat_map(|option| option.reads.iter().chain(&option.writes));
         for conversion in &cover.conversions {
-            search.bit(conversion.from);
-            search.bit(conversion.to);
+            search.bit(conversion.value, conversion.from);
+            search.bit(conversion.value, conversion.to);
         }
         let mut formats_of: HashMap<usize, Formats> = HashMap::new();
         for edge in touched.chain(&cover.available).chain(&cover.required) {
-            *formats_of.entry(edge.value).or_default() |= search.bit(edge.format);
+            *formats_of.entry(edge.value).or_default() |= search.bit(edge.value, edge.format);
         }
         let several = formats_of
             .iter()
@@ -222,19 +222,21 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         search
     }
 
-    /// The bit of a format; a new bit for an unknown format.
-    fn bit(&mut self, format: F) -> Formats {
-        let known = self.formats.iter().position(|&known| known == format);
+    /// The bit of a value's format; a new bit for an unknown format.
+    fn bit(&mut self, value: usize, format: F) -> Formats {
+        let formats = self.formats.entry(value).or_default();
+        let known = formats.iter().position(|&known| known == format);
         let index = known.unwrap_or_else(|| {
-            self.formats.push(format);
-            self.formats.len() - 1
+            formats.push(format);
+            formats.len() - 1
         });
         1 << index
     }
 
-    /// The bit of a format that is known to [`bit`](Self::bit); 0 for any other format.
-    fn known_bit(&self, format: F) -> Formats {
-        let known = self.formats.iter().position(|&known| known == format);
+    /// The bit of a value's format that is known to [`bit`](Self::bit); 0 for any other format.
+    fn known_bit(&self, value: usize, format: F) -> Formats {
+        let mut formats = self.formats.get(&value).into_iter().flatten();
+        let known = formats.position(|&known| known == format);
         known.map_or(0, |index| 1 << index)
     }
 
@@ -269,7 +271,8 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         let mut start = State::default();
         for edge in &self.cover.available {
             if self.last_reader.contains_key(&edge.value) {
-                *start.formats.entry(edge.value).or_default() |= self.known_bit(edge.format);
+                *start.formats.entry(edge.value).or_default() |=
+                    self.known_bit(edge.value, edge.format);
             }
         }
         let reached = Reached {
@@ -355,7 +358,8 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
                 for edge in &option.writes {
                     if self.last_reader.contains_key(&edge.value) {
                         let formats = &mut transition.state.formats;
-                        *formats.entry(edge.value).or_default() |= self.known_bit(edge.format);
+                        *formats.entry(edge.value).or_default() |=
+                            self.known_bit(edge.value, edge.format);
                     }
                 }
             }
@@ -392,7 +396,7 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
     /// The sets of formats that conversions can lead to, from the formats in which a value is available, each with the cheapest
     /// conversions. Only sets that contain the format of `edge` are returned. If `formats` already contains it, there are no conversions.
     fn format_sets(&self, edge: &Edge<F>, formats: Formats) -> Vec<FormatSet> {
-        let needed = self.known_bit(edge.format);
+        let needed = self.known_bit(edge.value, edge.format);
         let mut sets = vec![FormatSet {
             formats,
             cost: Cost::default(),
@@ -412,8 +416,10 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
             let set = sets[done].clone();
             done += 1;
             for &(index, conversion) in &conversions {
-                let to = self.known_bit(conversion.to);
-                if set.formats & self.known_bit(conversion.from) == 0 || set.formats & to != 0 {
+                let to = self.known_bit(conversion.value, conversion.to);
+                if set.formats & self.known_bit(conversion.value, conversion.from) == 0
+                    || set.formats & to != 0
+                {
                     continue;
                 }
                 let mut continued = set.clone();
@@ -473,6 +479,38 @@ mod tests {
         fn format(&mut self) -> u8 {
             [1, 2].get(self.below(9)).copied().unwrap_or(0)
         }
+    }
+
+    /// A chain whose values are each written in one format and read in another one, 140 formats in all: more than the bits of a set.
+    #[test]
+    fn each_value_has_formats_of_its_own() {
+        let tasks = 70;
+        let edge = |value: usize, format: usize| Edge { value, format };
+        let options = (0..tasks).map(|task| CoverOption {
+            covers: vec![task],
+            reads: vec![edge(task, 2 * task)],
+            writes: vec![edge(task + 1, 2 * task + 1)],
+            us: 1.0,
+        });
+        let conversions = (1..tasks).map(|value| Conversion {
+            value,
+            from: 2 * value - 1,
+            to: 2 * value,
+            us: 1.0,
+        });
+        let cover = ExactCover {
+            tasks,
+            options: options.collect(),
+            conversions: conversions.collect(),
+            available: vec![edge(0, 0)],
+            required: Vec::new(),
+        };
+        let steps = cover.solve().unwrap();
+        let expected = (0..tasks).flat_map(|task| {
+            let conversion = task.checked_sub(1).map(Step::Convert);
+            conversion.into_iter().chain([Step::Run(task)])
+        });
+        assert_eq!(steps, expected.collect::<Vec<_>>());
     }
 
     /// A graph whose task `t` reads one or two of the values 0 to `t` and writes value `t + 1`. Value 0 is the input.

@@ -1,5 +1,5 @@
-//! `pool`: maximum or average over windows, with one thread for each output element, or for eight channels of a pixel if the output is NHWC,
-//! or for those of a few pixels of a row.
+//! `pool`: maximum or average over windows, with one thread for each output element. If the output is NHWC, a thread has eight channels of a
+//! pixel, or of a [strip](strips) of adjacent pixels.
 
 mod strips;
 
@@ -38,8 +38,9 @@ struct PoolContext {
     elements: Elements,
     max: bool,
     count_include_pad: bool,
-    /// Of an output in NHWC: the input is NHWC too, and both are split NHWC.
+    /// The input is NHWC, as the output.
     reads_nhwc: bool,
+    /// Both are split NHWC.
     split: bool,
     #[serde(flatten)]
     pairs: StoredPairs,

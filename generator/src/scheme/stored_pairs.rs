@@ -15,7 +15,7 @@ pub(super) struct StoredPairs {
     to_stored: &'static str,
     /// The larger ones of two pairs.
     max_stored: &'static str,
-    /// A pair of which both are minus infinity.
+    /// A pair of the least numbers that are stored.
     least_stored: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl StoredPairs {
         stored_high: "tdc_fp16x2_high",
         to_stored: "tdc_to_saturated_fp16x2",
         max_stored: "tdc_max_fp16x2",
-        least_stored: "0xfc00fc00u",
+        least_stored: "0xfbfffbffu",
     };
 
     const BF16: Self = Self {

@@ -142,8 +142,9 @@ impl TaskGraph {
             .collect()
     }
 
-    /// The values that are needed regardless of the chosen candidates. The network's outputs are needed in the formats of its interface; in
-    /// their own format are those that share memory with others, except as parts of an `NhwcConcat`, and the inputs of tasks that all candidates read in that format.
+    /// The values that are needed regardless of the chosen candidates: the network's outputs in the formats of its interface; and in their
+    /// own format values that share memory with others, unless only as parts of an `NhwcConcat`, and inputs that all candidates of a task
+    /// read in it.
     pub(in crate::plan) fn required(&self, candidates: &[Candidate]) -> Vec<(ValueId, Format)> {
         let mut is_required = vec![false; self.values.len()];
         let concats = NhwcConcats::of_graph(self);

@@ -137,6 +137,16 @@ fn is_sane(problem: &Problem) -> bool {
         sizes.fold(1, u64::saturating_mul)
     };
     let fits = |len: u64| (1..=MAX_ELEMENTS).contains(&len);
+    // A view is in a tensor that kernels can index.
+    let kind = problem.kind();
+    let has_space = [kind.input(), kind.output()].into_iter().all(|tensor| {
+        let channels = tensor.format.pixel_stride.unwrap_or(tensor.shape.c);
+        let whole = TensorShape {
+            c: channels,
+            ..tensor.shape
+        };
+        fits(whole.len())
+    });
     let divides = match problem {
         Problem::Elementwise(ElementwiseProblem {
             function: Elementwise::Shuffle { groups },
@@ -145,6 +155,7 @@ fn is_sane(problem: &Problem) -> bool {
         _ => true,
     };
     divides
+        && has_space
         && fits(problem.x().len())
         && fits(problem.y().len())
         && problem.weights().iter().map(len).all(fits)
@@ -707,6 +718,7 @@ mod tests {
             "convert_c3_h5_w7_fromnhwc16_tonhwc",
             "convert_c8_h5_w7_fromnhwc16_tonhwc16",
             "convert_c8_h5_w7_tonhwc16of12",
+            "convert_b2_c8_h400_w500_tonhwc16of268435456",
             "convert_c8_h5_w7_tonhwcsplitof16",
             "convert_c8_h5_w7_fromnhwc16of16_tonhwc",
             "conv_c16_n16_h5_w5_k3x3_fp16_fromnhwc16_tonhwc16of8",
