@@ -197,7 +197,7 @@ impl Range {
     /// The memory of a tensor that starts with a value.
     fn new(graph: &TaskGraph, value: ValueId, tensor: Tensor) -> Self {
         let (root, start) = graph.root(value);
-        // Views in NHWC are told apart by their first pixels.
+        // Two views of a tensor in NHWC overlap if their channels do: the channels of the first pixel stand for all.
         let len = match tensor.format.pixel_stride {
             Some(_) => u64::from(tensor.shape.c),
             None => tensor.shape.image_len(),

@@ -15,7 +15,7 @@
 //! format  = "_" nhwc | "_from" nhwc | "_to" nhwc           input and output, only the input (not of pools), only the output
 //!         | ("_fromuint8nchw" | "_fromuint8nhwc") ["_to" nhwc]     an input in uint8
 //!         | "_from" nhwc "_to" nhwc                         both, of which one is a view or both are views of different tensors
-//! nhwc    = ("nhwc16" | "nhwcbf16" | "nhwcsplit") ["of" CHANNELS]   fp16, bf16 and split NHWC; a view of a tensor of so many channels
+//! nhwc    = ("nhwc16" | "nhwcbf16" | "nhwcsplit") ["of" CHANNELS]   fp16, bf16 and split NHWC; "of": a view of a tensor with CHANNELS channels
 //! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
 //! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```
