@@ -5,9 +5,10 @@
 //!
 //! 1. [`Scope`] lists the forms of each layer.
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.
-//! 3. `layer_times` predicts the times, on demand.
-//! 4. `search` finds the forms.
-//! 5. `tune` corrects the times by measured ones, and searches again.
+//! 3. `stored` has the formats in which layers read and write activations.
+//! 4. `layer_times` predicts the times, on demand.
+//! 5. `search` finds the forms.
+//! 6. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
@@ -18,6 +19,7 @@ mod lower_bound;
 mod method;
 pub mod report;
 mod search;
+mod stored;
 mod structure;
 mod tune;
 
@@ -35,6 +37,7 @@ use eligible::is_requested;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
 use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use structure::Structure;
@@ -50,7 +53,8 @@ pub struct Compression<'a> {
     losses: &'a Losses<'a>,
     /// At least one.
     targets: Vec<Target>,
-    problem: search::Problem,
+    /// What is searched: one problem for each [`Storage`] that makes a difference.
+    problems: Vec<(Storage, search::Problem)>,
     ineligible: Vec<(OpId, Ineligible)>,
 }
 
@@ -58,11 +62,61 @@ pub struct Compression<'a> {
 struct Target {
     /// Without ranks but those that are kept.
     network: Network,
-    structure: Structure,
+    /// With all layers in NCHW.
+    nchw: Structure,
+    /// With layers stored as in the plan of the dense network, unless that is NCHW too.
+    as_dense: Option<Structure>,
     clock: Clock,
+    /// Time of the dense network, nanoseconds.
+    dense_ns: f64,
     /// The factor of its times in the time of the network: their sum is the mean of the times relative to the dense network, times the
     /// dense network's time on the first target.
     weight: f64,
+}
+
+/// The formats of the values between layers, in which the search has the time of each layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    /// NCHW. A launch may compute the first factor of a later layer too.
+    Nchw,
+    /// As in the plan of the dense network.
+    AsDense,
+}
+
+impl Target {
+    fn new(
+        network: Network,
+        gpu: &'static Gpu,
+        forms: &BTreeMap<OpId, Vec<Form>>,
+    ) -> Result<Self, Vec<PlanError>> {
+        let mut target = Self {
+            network,
+            nchw: Structure::default(),
+            as_dense: None,
+            clock: Clock::new(gpu),
+            dense_ns: 0.0,
+            weight: 1.0,
+        };
+        target.plan_dense(forms)?;
+        Ok(target)
+    }
+
+    /// Plans the dense network, for layers with these forms.
+    fn plan_dense(&mut self, forms: &BTreeMap<OpId, Vec<Form>>) -> Result<(), Vec<PlanError>> {
+        let mut planner = self.clock.planner();
+        self.nchw = Structure::new(&self.network, forms, &mut planner)?;
+        let dense = NetworkTime::of_network(&mut planner, &self.network)?;
+        self.as_dense = self.nchw.stored_as(&self.network, &dense);
+        self.dense_ns = dense.ns() as f64;
+        Ok(())
+    }
+
+    fn structure(&self, storage: Storage) -> &Structure {
+        match storage {
+            Storage::Nchw => &self.nchw,
+            Storage::AsDense => self.as_dense.as_ref().unwrap_or(&self.nchw),
+        }
+    }
 }
 
 /// The most targets of a choice.
@@ -207,31 +261,25 @@ impl<'a> Compression<'a> {
                 (_, None) => {}
             }
         }
-        let mut planned = Vec::new();
-        let mut dense_ns = Vec::new();
-        for &(network, gpu) in targets {
-            let network = without_ranks(network, keep_ranks);
-            let clock = Clock::new(gpu);
-            let mut planner = clock.planner();
-            let structure = Structure::new(&network, &forms, &mut planner)?;
-            dense_ns.push(NetworkTime::of_network(&mut planner, &network)?.ns() as f64);
-            planned.push(Target {
-                network,
-                structure,
-                clock,
-                weight: 1.0,
-            });
+        let targets = targets
+            .iter()
+            .map(|&(network, gpu)| Target::new(without_ranks(network, keep_ranks), gpu, &forms));
+        let mut targets = targets.collect::<Result<Vec<Target>, _>>()?;
+        let (first_ns, count) = (targets[0].dense_ns, targets.len() as f64);
+        for target in &mut targets {
+            target.weight = first_ns / target.dense_ns / count;
         }
-        for (target, ns) in planned.iter_mut().zip(&dense_ns) {
-            target.weight = dense_ns[0] / ns / dense_ns.len() as f64;
-        }
-        let problem = search_problem(&planned, losses);
         Ok(Self {
             losses,
-            targets: planned,
-            problem,
+            problems: search_problems(&targets, losses),
+            targets,
             ineligible,
         })
+    }
+
+    /// The layers that may have several forms.
+    fn layers(&self) -> &[structure::Layer] {
+        &self.first().nchw.layers
     }
 
     /// The first target.
@@ -305,7 +353,7 @@ impl<'a> Compression<'a> {
             }
             false => f64::INFINITY,
         };
-        let layers = self.first().structure.layers.iter();
+        let layers = self.layers().iter();
         let forms = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
         Ok(Choice {
             forms: forms.collect(),
@@ -374,23 +422,40 @@ impl<'a> Compression<'a> {
             },
             limits: tightest.into_iter().collect(),
         };
-        let mut times = layer_times(&mut self.targets);
-        let solution = Search::new(&self.problem, &mut times).solve(&goal);
-        let solution = solution.map_err(|unsolved| error(unsolved, &goal.limits))?;
-        Ok(self.choice(&solution))
+        let mut choices = Vec::new();
+        let mut unsolved = Vec::new();
+        for (storage, problem) in &self.problems {
+            let mut times = layer_times(&mut self.targets, *storage);
+            match Search::new(problem, &mut times).solve(&goal) {
+                Ok(solution) => choices.push(self.choice(&solution)),
+                Err(error) => unsolved.push(error),
+            }
+        }
+        let value = |choice: &Choice| match goal.minimise {
+            Resource::Time => [choice.us, choice.loss],
+            _ => [choice.loss, choice.us],
+        };
+        let best = choices
+            .into_iter()
+            .min_by(|a, b| value(a).partial_cmp(&value(b)).unwrap_or(Ordering::Equal));
+        best.ok_or_else(|| error(&unsolved, &goal.limits))
     }
 
     /// The forms of least time, regardless of the loss.
     pub fn fastest(&mut self) -> Choice {
-        let mut times = layer_times(&mut self.targets);
-        let solution = Search::new(&self.problem, &mut times).least(Resource::Time);
-        self.choice(&solution)
+        let mut choices = Vec::new();
+        for (storage, problem) in &self.problems {
+            let mut times = layer_times(&mut self.targets, *storage);
+            let solution = Search::new(problem, &mut times).least(Resource::Time);
+            choices.push(self.choice(&solution));
+        }
+        let fastest = choices.into_iter().min_by(|a, b| a.us.total_cmp(&b.us));
+        fastest.expect("NCHW is always searched")
     }
 
     /// A solution as a choice. The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.
     fn choice(&self, solution: &Solution) -> Choice {
-        let layers = self.first().structure.layers.iter();
-        let layers = layers.zip(&solution.work);
+        let layers = self.layers().iter().zip(&solution.work);
         let forms: Vec<(OpId, Form)> = layers
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
@@ -420,26 +485,40 @@ pub fn without_ranks(network: &Network, keep_ranks: bool) -> Network {
     with_forms(network, removed.map(|op| (op, Form::Dense)))
 }
 
-fn layer_times(targets: &mut [Target]) -> LayerTimes<'_> {
+fn layer_times(targets: &mut [Target], storage: Storage) -> LayerTimes<'_> {
     LayerTimes::new(targets.iter_mut().map(|target| {
         let Target {
-            structure,
+            nchw,
+            as_dense,
             clock,
             weight,
             ..
         } = target;
-        (&*structure, clock, *weight)
+        let structure = match storage {
+            Storage::Nchw => &*nchw,
+            Storage::AsDense => as_dense.as_ref().unwrap_or(nchw),
+        };
+        (structure, clock, *weight)
     }))
 }
 
+/// The problems of the search: with NCHW, and with the formats of the dense network's plan if any target has others.
+fn search_problems(targets: &[Target], losses: &Losses) -> Vec<(Storage, search::Problem)> {
+    let has_others = targets.iter().any(|target| target.as_dense.is_some());
+    let storages = [Some(Storage::Nchw), has_others.then_some(Storage::AsDense)];
+    let storages = storages.into_iter().flatten();
+    storages
+        .map(|storage| (storage, search_problem(targets, storage, losses)))
+        .collect()
+}
+
 /// The problem of the search: forms with their losses, operations and weights; the latter of the first target.
-fn search_problem(targets: &[Target], losses: &Losses) -> search::Problem {
-    let Target {
-        network, structure, ..
-    } = &targets[0];
+fn search_problem(targets: &[Target], storage: Storage, losses: &Losses) -> search::Problem {
+    let network = &targets[0].network;
+    let structure = targets[0].structure(storage);
     let sum_ns = |ns: &dyn Fn(&Structure) -> u64| -> u64 {
         let all = targets.iter();
-        all.map(|target| (ns(&target.structure) as f64 * target.weight).round() as u64)
+        all.map(|target| (ns(target.structure(storage)) as f64 * target.weight).round() as u64)
             .sum()
     };
     let groups = structure.groups.iter().enumerate();
@@ -538,8 +617,13 @@ fn units(value: f64, unit: f64) -> u64 {
     (value / unit * (1.0 + 1e-12)).floor() as u64
 }
 
-fn error(unsolved: Unsolved, limits: &[(Resource, u64)]) -> CompressError {
-    let Unsolved::Limit { resource, least } = unsolved else {
+/// The error if no storage has a solution. A limit that one of them keeps can be kept.
+fn error(unsolved: &[Unsolved], limits: &[(Resource, u64)]) -> CompressError {
+    let missed = unsolved.iter().map(|unsolved| match *unsolved {
+        Unsolved::Limit { resource, least } => Some((least, resource)),
+        Unsolved::Together => None,
+    });
+    let Some((least, resource)) = missed.min().flatten() else {
         return CompressError::Together;
     };
     let limit = limits.iter().find(|(of, _)| *of == resource);

@@ -42,6 +42,8 @@ mod resources;
 mod sections;
 mod select;
 mod shared_weights;
+#[cfg(feature = "compress")]
+mod stored_layer;
 mod times;
 mod tuning;
 mod unit;
@@ -83,6 +85,8 @@ pub use recipe::{factorized_layer, recipes, scale_shift_source, section_recipes}
 pub use resource_table::{ResourceTable, ResourceTableError, Resources};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
+#[cfg(feature = "compress")]
+pub(crate) use stored_layer::{Layer, StoredFormats, StoredLayer};
 pub use tuning::{
     Conflict, Environment, MeasuredTile, Stale, TuningError, TuningTable, committed_tuning,
     tuning_key, tuning_keys,

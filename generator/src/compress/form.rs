@@ -116,6 +116,18 @@ pub(super) fn weight_bytes(problem: &Problem) -> u64 {
     4 * problem.weight_len()
 }
 
+impl Form {
+    /// The numbers of an op's options: Tucker ranks, CP rank and rank.
+    pub(super) fn ranks(self) -> (Option<[u32; 2]>, Option<u32>, Option<u32>) {
+        match self {
+            Self::Dense => (None, None, None),
+            Self::Tucker(ranks) => (Some(ranks), None, None),
+            Self::Cp(rank) => (None, Some(rank), None),
+            Self::LowRank(rank) => (None, None, Some(rank)),
+        }
+    }
+}
+
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -178,13 +190,7 @@ pub fn with_forms(network: &Network, forms: impl IntoIterator<Item = (OpId, Form
         if form_of(&network, op) == Some(form) {
             continue;
         }
-        let (mut ranks, mut cp_rank, mut rank) = (None, None, None);
-        match form {
-            Form::Dense => {}
-            Form::Tucker(chosen) => ranks = Some(chosen),
-            Form::LowRank(chosen) => rank = Some(chosen),
-            Form::Cp(chosen) => cp_rank = Some(chosen),
-        }
+        let (ranks, cp_rank, rank) = form.ranks();
         match &mut network.ops[op.0].kind {
             OpKind::Conv(conv) => {
                 conv.options.ranks = ranks;

@@ -195,6 +195,9 @@ impl<'a> TargetTimes<'a> {
         let (exit, d1) = work.exit?;
         let (layer, context) = self.context(work);
         let target = &self.structure.layers[context.exits[exit].layer];
+        if context.stored.is_some() || target.contexts[0].stored.is_some() {
+            return None;
+        }
         let d1 = self.tables[work.layer][work.choice].exits[exit].d1s[d1];
         let Form::Tucker(ranks) = layer.forms[work.form] else {
             return None;
@@ -262,11 +265,19 @@ struct FusedWithExit {
 fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
     let forms = layer.forms.iter();
     forms
-        .flat_map(|&form| layer_problems(&context.problem, form))
+        .flat_map(|&form| context_problems(context, form))
         .collect()
 }
 
-/// The problems of all launches that may compute a layer in a form.
+/// The problems of all launches that may compute a layer in a form, as it is stored.
+pub(super) fn context_problems(context: &Context, form: Form) -> Vec<Problem> {
+    match context.stored {
+        Some(_) => context.stored_problems(form),
+        None => layer_problems(&context.problem, form),
+    }
+}
+
+/// The same of a layer whose input and output are NCHW.
 pub(super) fn layer_problems(layer: &LayerProblem, form: Form) -> Vec<Problem> {
     match (form, layer.conv()) {
         (Form::Tucker(ranks), Some(conv)) => TuckerProblems::new(conv, ranks).all(),
@@ -294,18 +305,8 @@ fn other_ns(clock: &Clock, layer: &LayerProblem, form: Form) -> Option<u32> {
 
 impl Table {
     fn new(structure: &Structure, layer: &Layer, context: &Context, clock: &Clock) -> Self {
-        let times = layer
-            .forms
-            .iter()
-            .map(|&form| match (form, context.problem.conv()) {
-                (Form::Tucker(ranks), Some(conv)) => {
-                    tucker_times(&TuckerProblems::new(conv, ranks), clock)
-                }
-                _ => {
-                    let ns = other_ns(clock, &context.problem, form);
-                    ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2])
-                }
-            });
+        let forms = layer.forms.iter();
+        let times = forms.map(|&form| times_without_exit(clock, context, form));
         let (plain, least) = times.unzip();
         let exits = context.exits.iter().map(|exit| {
             let target = &structure.layers[exit.layer];
@@ -323,7 +324,21 @@ impl Table {
     }
 }
 
-/// The times of a Tucker layer without an exit, and lower bounds with one; not entered and entered.
+/// The times of a layer without an exit, and lower bounds with one; not entered and entered.
+fn times_without_exit(
+    clock: &Clock,
+    context: &Context,
+    form: Form,
+) -> ([TimeBound; 2], [TimeBound; 2]) {
+    let alone = |ns| ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2]);
+    match (form, context.problem.conv()) {
+        _ if context.stored.is_some() => alone(context.stored_ns(clock, form)),
+        (Form::Tucker(ranks), Some(conv)) => tucker_times(&TuckerProblems::new(conv, ranks), clock),
+        _ => alone(other_ns(clock, &context.problem, form)),
+    }
+}
+
+/// The same of a Tucker layer whose input and output are NCHW.
 fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [TimeBound; 2]) {
     let rest = clock.sum_ns(&problems.rest);
     let of = |problem: Option<Problem>| clock.ns(&problem?);
@@ -348,14 +363,9 @@ fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [T
 }
 
 /// The least time of a layer in launches of its own, if its problems were evaluated.
-pub(super) fn separate_ns(clock: &Clock, problem: &LayerProblem, form: Form) -> Option<u32> {
-    match (form, problem.conv()) {
-        (Form::Tucker(ranks), Some(conv)) => {
-            let ([plain, _], _) = tucker_times(&TuckerProblems::new(conv, ranks), clock);
-            (plain != TimeBound::NEVER).then_some(plain.ns)
-        }
-        _ => other_ns(clock, problem, form),
-    }
+pub(super) fn separate_ns(clock: &Clock, context: &Context, form: Form) -> Option<u32> {
+    let ([plain, _], _) = times_without_exit(clock, context, form);
+    (plain != TimeBound::NEVER).then_some(plain.ns)
 }
 
 fn bound(ns: Option<u32>, is_exact: bool) -> TimeBound {

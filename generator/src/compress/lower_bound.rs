@@ -2,7 +2,8 @@
 
 use super::form::{Form, LayerProblem};
 use super::layer_times::{layer_problems, whole_cp};
-use super::{Choice, Compression, Target};
+use super::structure::Context;
+use super::{Choice, Compression, Storage, Target};
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
 use crate::ir::Problem;
@@ -42,19 +43,31 @@ impl Target {
     fn floor_us(&self) -> f64 {
         let gpu = self.clock.gpu();
         let boundary_us = gpu.cost_model().network.boundary_us;
-        let layers = self.structure.layers.iter().map(|layer| {
-            let contexts = layer.contexts.iter();
-            let forms = contexts.flat_map(|context| {
-                let forms = layer.forms.iter();
-                forms.map(|&form| form_floor_us(&context.problem, form, gpu))
+        let others = [Storage::Nchw, Storage::AsDense].map(|storage| self.structure(storage));
+        let other_ns = others.map(|structure| structure.other_ns).into_iter().min();
+        let layers = (0..self.nchw.layers.len()).map(|index| {
+            let layers = others.map(|structure| &structure.layers[index]);
+            let forms = layers.into_iter().flat_map(|layer| {
+                let contexts = layer.contexts.iter();
+                contexts.flat_map(move |context| {
+                    let forms = layer.forms.iter();
+                    forms.map(move |&form| context.floor_us(form, gpu))
+                })
             });
             boundary_us + forms.fold(f64::INFINITY, f64::min)
         });
-        layers.sum::<f64>() + self.structure.other_ns as f64 / 1e3
+        layers.sum::<f64>() + other_ns.unwrap_or(0) as f64 / 1e3
     }
 }
 
-/// The floor of a layer in a form. The launch before it may compute its first factor, which then does not count.
+impl Context {
+    fn floor_us(&self, form: Form, gpu: &Gpu) -> f64 {
+        let stored = self.stored_floor_us(form, |problem| floor_us(problem, gpu));
+        stored.unwrap_or_else(|| form_floor_us(&self.problem, form, gpu))
+    }
+}
+
+/// The floor of a layer from and to NCHW in a form. The launch before it may compute its first factor, which then does not count.
 fn form_floor_us(layer: &LayerProblem, form: Form, gpu: &Gpu) -> f64 {
     let us = |problem: &Problem| floor_us(problem, gpu);
     match (form, layer.conv()) {

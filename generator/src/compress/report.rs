@@ -6,7 +6,7 @@ mod page;
 pub use page::page;
 
 use super::form::{LayerProblem, form_of};
-use super::{Choice, Compression, Form, Ineligible, LowerBound, Method};
+use super::{Choice, Compression, Form, Ineligible, LowerBound, Method, Storage};
 use crate::ir::{Network, OpId};
 use crate::plan::{NetworkTime, PlanError};
 use serde::Serialize;
@@ -279,12 +279,12 @@ impl Compression<'_> {
 
     /// The fastest form of a layer other than dense, in launches of its own, and its time.
     pub(super) fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
-        let mut layers = self.first().structure.layers.iter();
+        let mut layers = self.first().structure(Storage::AsDense).layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
-        let problem = &layer.contexts.last()?.problem;
+        let context = layer.contexts.last()?;
         let forms = layer.forms.iter().filter(|form| **form != Form::Dense);
         let times = forms.filter_map(|&form| {
-            let ns = super::layer_times::separate_ns(&self.first().clock, problem, form)?;
+            let ns = super::layer_times::separate_ns(&self.first().clock, context, form)?;
             Some((form, f64::from(ns) / 1e3))
         });
         times.min_by(|(_, a), (_, b)| a.total_cmp(b))

@@ -11,6 +11,7 @@
 
 use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Exit, Group};
+use super::stored::Stored;
 use crate::ir::{Network, OpId, OpKind, Problem};
 use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner, Task};
 use std::collections::BTreeMap;
@@ -50,6 +51,8 @@ impl Layer {
 pub(super) struct Context {
     /// The layer, with the ops that are folded into it.
     pub problem: LayerProblem,
+    /// How its input and output are stored, if not in NCHW. Then no launch computes the first factor of another layer too.
+    pub stored: Option<Stored>,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
     /// Whether its own output is stored too when one of them is.
@@ -57,7 +60,7 @@ pub(super) struct Context {
 }
 
 /// The layers of a network, in the order in which they run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
     pub groups: Vec<Group>,
@@ -66,7 +69,8 @@ pub(super) struct Structure {
 }
 
 impl Structure {
-    /// For a network without ranks but those of layers with a single form. `forms` has the forms of its layers.
+    /// For a network without ranks but those of layers with a single form, all of whose layers read and write NCHW. `forms` has the forms of
+    /// its layers.
     pub(super) fn new(
         network: &Network,
         forms: &BTreeMap<OpId, Vec<Form>>,
@@ -206,6 +210,7 @@ impl Folded {
         let exits = readers.iter().flat_map(|readers| &readers.tasks);
         Context {
             problem: self.problem(op),
+            stored: None,
             exits: exits
                 .filter_map(layer_of)
                 .map(|layer| Exit { layer })

@@ -4,8 +4,7 @@
 //! predictions [around them](crate::plan::Correction).
 
 use super::form::with_forms;
-use super::search_problem;
-use super::structure::Structure;
+use super::search_problems;
 use super::{Budget, Choice, CompressError, Compression, Form};
 use crate::ir::{Network, OpId, Problem};
 use crate::plan::{Correction, NetworkTime, PlanError, Planner, TaskGraph};
@@ -100,14 +99,13 @@ impl Compression<'_> {
 
     /// Corrects all times.
     fn correct(&mut self, correction: Correction) -> Result<(), Vec<PlanError>> {
-        let target = &mut self.targets[0];
-        target.clock.correct(correction);
-        let layers = target.structure.layers.iter();
+        let layers = self.layers().iter();
         let forms = layers.map(|layer| (layer.op, layer.forms.clone()));
         let forms = forms.collect();
-        let mut planner = target.clock.planner();
-        target.structure = Structure::new(&target.network, &forms, &mut planner)?;
-        self.problem = search_problem(&self.targets, self.losses);
+        let target = &mut self.targets[0];
+        target.clock.correct(correction);
+        target.plan_dense(&forms)?;
+        self.problems = search_problems(&self.targets, self.losses);
         Ok(())
     }
 
@@ -137,7 +135,7 @@ impl Compression<'_> {
 
     /// The forms next to one.
     fn neighbours(&self, op: OpId, form: Form) -> Vec<Form> {
-        let mut layers = self.first().structure.layers.iter();
+        let mut layers = self.layers().iter();
         let Some(layer) = layers.find(|layer| layer.op == op) else {
             return Vec::new();
         };

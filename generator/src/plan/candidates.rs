@@ -58,22 +58,22 @@ pub(crate) use next_factor::FusableReaders;
 impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.candidates_without_merged();
+        let mut candidates = self.candidates_of_layers();
         squeeze_excite::add(self, &mut candidates);
         merged::add(self, &mut candidates);
-        linear_as_convolution::add(self, &mut candidates);
-        formats::add(self, &mut candidates);
         projection::add(self, &mut candidates);
         normalized_input::add(self, &mut candidates);
         candidates
     }
 
     /// The same without the kinds that cover several layers and no Tucker layer, which `compress` does not consider.
-    pub(super) fn candidates_without_merged(&self) -> Vec<Candidate> {
+    pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         separate::add(self, &mut candidates);
         fused_factors::add(self, &mut candidates);
         next_factor::add(self, &mut candidates);
+        linear_as_convolution::add(self, &mut candidates);
+        formats::add(self, &mut candidates);
         candidates
     }
 }

@@ -2,7 +2,10 @@
 
 use super::factor_order;
 use super::graph::{Parameters, Task, TaskGraph, ValueId};
-use crate::ir::{ConvProblem, CpProblem, LayerSpec, LinearProblem, OpId, Problem};
+use crate::ir::{
+    ConvProblem, CpProblem, DType, Format, INPUT_NAME, LayerSpec, LinearProblem, OpId, Problem,
+};
+use std::collections::HashMap;
 use tdc_runtime::FactorRole;
 
 /// The values that a layer reads and writes.
@@ -85,6 +88,37 @@ impl LayerProblems {
 }
 
 impl TaskGraph {
+    /// The graph of a layer on its own, whose tasks `push` adds. As in a network of only this layer, the first values are the outputs of the
+    /// ops: the input and the layer. All values are NCHW.
+    pub(super) fn of_layer(
+        name: &str,
+        whole: &Problem,
+        push: impl FnOnce(&mut Self, &LayerValues, &LayerOps),
+    ) -> Self {
+        let (x, y) = (ValueId(0), ValueId(1));
+        let mut graph = Self {
+            activations: DType::default(),
+            linear_precisions: HashMap::new(),
+            values: Vec::new(),
+            tasks: Vec::new(),
+            inputs: vec![x],
+            outputs: vec![y],
+            output_formats: vec![Format::default()],
+        };
+        graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);
+        graph.add_value(name.to_owned(), whole.y(), None);
+        let residual = whole
+            .reads_residual()
+            .then(|| graph.add_value("residual".to_owned(), whole.y(), None));
+        let ops = LayerOps {
+            layer: OpId(y.0),
+            fold: Vec::new(),
+            prologue: None,
+        };
+        push(&mut graph, &LayerValues { x, residual, y }, &ops);
+        graph
+    }
+
     /// Adds the tasks of a convolution. With Tucker ranks there are three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
     /// eqs. 2-4), or fewer if [square factors](ConvProblem::tucker_chain) are dropped. With a CP rank there are four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1
     /// (CP paper, eq. 7). With a rank there are two: 1x1 to as many channels, 1x1 to N. The prologue belongs to the first factor, the

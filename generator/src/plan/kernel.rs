@@ -3,18 +3,17 @@
 use super::chain::chain_units;
 use super::choose::Planner;
 use super::error::PlanError;
-use super::factors::{LayerOps, LayerValues, SquareFactors};
-use super::graph::{Task, TaskGraph, ValueId};
+use super::factors::SquareFactors;
+use super::graph::{Task, TaskGraph};
 use super::lowering::lower;
 use super::name::problem_label;
 use super::tuning::TuningTable;
 use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
 use crate::ir::{
-    ConvProblem, DType, Format, FusedTucker, INPUT_NAME, LayerSpec, Layout, LinearProblem, Network,
-    OpId, OpKind, Problem, TilePolicy,
+    ConvProblem, FusedTucker, LayerSpec, Layout, LinearProblem, Network, OpKind, Problem,
+    TilePolicy,
 };
-use std::collections::HashMap;
 use tdc_runtime::{Conv, ConvShape, FactorRole, FusedOps, LowRank, Tucker, Variant};
 
 /// Prefix of the symbols of kernels outside networks and layer sets: of kernels that programs embed, and of the same kernels when they are
@@ -188,36 +187,14 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         ..layer.clone()
     };
     let whole = Problem::Conv(spec.problem);
-    // As in a network of only this layer, the first values are the outputs of the ops: the input and the layer.
-    let (input, output) = (ValueId(0), ValueId(1));
-    let mut graph = TaskGraph {
-        activations: DType::default(),
-        linear_precisions: HashMap::new(),
-        values: Vec::new(),
-        tasks: Vec::new(),
-        inputs: vec![input],
-        outputs: vec![output],
-        output_formats: vec![Format::default()],
-    };
-    graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);
-    graph.add_value(spec.name.clone(), whole.y(), None);
-    let has_residual = spec.problem.epilogue.residual;
-    let residual = has_residual.then(|| graph.add_value("residual".to_owned(), whole.y(), None));
-    let values = LayerValues {
-        x: input,
-        residual,
-        y: output,
-    };
-    let ops = LayerOps {
-        layer: OpId(output.0),
-        fold: Vec::new(),
-        prologue: None,
-    };
-    match linear_problem(&spec) {
-        Some(linear) => graph.push_linear(&spec.name, linear, spec.rank, &values, &ops),
-        None => graph.push_layer(&spec, SquareFactors::Kept, &values, &ops),
-    }
-    graph
+    TaskGraph::of_layer(
+        &spec.name,
+        &whole,
+        |graph, values, ops| match linear_problem(&spec) {
+            Some(linear) => graph.push_linear(&spec.name, linear, spec.rank, values, ops),
+            None => graph.push_layer(&spec, SquareFactors::Kept, values, ops),
+        },
+    )
 }
 
 /// The graphs of a network's Tucker layers, each as a kernel, that have factors which a network drops.

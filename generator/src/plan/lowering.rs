@@ -10,7 +10,7 @@ use super::graph::{TaskGraph, Value, ValueId};
 use super::nhwc_concats::NhwcConcats;
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_us};
-use crate::ir::{Format, TensorShape};
+use crate::ir::{Format, Problem, TensorShape};
 use std::collections::HashMap;
 
 /// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
@@ -19,9 +19,10 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     lower_to(planner, graph, &candidates)
 }
 
-/// The same without merged convolutions and squeeze-and-excite: the launches of a layer then depend on no other layer but the next Tucker layer.
-pub(super) fn lower_without_merged(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
-    let candidates = graph.candidates_without_merged();
+/// The same without units that compute several layers: the launches of a layer then depend on no other layer but the next Tucker layer, and on
+/// the formats of its input and its output.
+pub(super) fn lower_by_layers(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
+    let candidates = graph.candidates_of_layers();
     lower_to(planner, graph, &candidates)
 }
 
@@ -39,35 +40,25 @@ fn lowered(
     times: &[Option<f64>],
     mut conversion_us: impl FnMut(&FormatConversion) -> f64,
 ) -> TaskGraph {
-    let timed = candidates.iter().zip(times);
-    let (chosen, options): (Vec<&Candidate>, Vec<_>) = timed
-        .filter_map(|(candidate, us)| Some((candidate, cover_option(candidate, (*us)?))))
-        .unzip();
     let concats = NhwcConcats::of_graph(&graph);
     let conversions = graph.format_conversions(candidates);
-    let options = options.into_iter().map(|option| CoverOption {
-        covers: option
-            .covers
-            .iter()
-            .map(|&task| concats.position_of_task(task))
-            .collect(),
-        ..option
-    });
-    let cover = ExactCover {
-        tasks: graph.tasks.len() + concats.all.len(),
-        options: options.chain(concats.options()).collect(),
-        conversions: conversions
-            .iter()
-            .map(|conversion| Conversion {
-                value: conversion.value.0,
-                from: conversion.from,
-                to: conversion.to,
-                us: conversion_us(conversion),
-            })
-            .collect(),
-        available: graph.available().into_iter().map(edge).collect(),
-        required: graph.required(candidates).into_iter().map(edge).collect(),
+    let conversion_times = conversions
+        .iter()
+        .map(|conversion| Some(conversion_us(conversion)));
+    let conversion_times: Vec<_> = conversion_times.collect();
+    let cover = Cover {
+        graph: &graph,
+        concats: &concats,
+        candidates,
+        times,
+        conversions: &conversions,
+        conversion_times: &conversion_times,
     };
+    let cover = cover.exact();
+    let timed = candidates.iter().zip(times);
+    let chosen: Vec<&Candidate> = timed
+        .filter_map(|(candidate, us)| us.map(|_| candidate))
+        .collect();
     let steps = cover
         .solve()
         .expect("each task has a candidate, and each format a conversion");
@@ -93,12 +84,77 @@ fn lowered(
     lowering.finish()
 }
 
-fn cover_option(candidate: &Candidate, us: f64) -> CoverOption<Format> {
-    CoverOption {
-        covers: candidate.covers.clone(),
-        reads: candidate.reads().map(edge).collect(),
-        writes: candidate.writes().map(edge).collect(),
-        us,
+/// The least time in which candidates compute a graph, microseconds, by the times of problems. `None` if they cannot: a problem without a time
+/// is not chosen.
+#[cfg(feature = "compress")]
+pub(super) fn least_us(
+    graph: &TaskGraph,
+    candidates: &[Candidate],
+    us: impl Fn(&Problem) -> Option<f64>,
+) -> Option<f64> {
+    let conversions = graph.format_conversions(candidates);
+    let times = candidates
+        .iter()
+        .map(|candidate| us(&candidate.task.problem));
+    let conversion_times = conversions
+        .iter()
+        .map(|conversion| us(&conversion.problem()));
+    let cover = Cover {
+        graph,
+        concats: &NhwcConcats::of_graph(graph),
+        candidates,
+        times: &times.collect::<Vec<_>>(),
+        conversions: &conversions,
+        conversion_times: &conversion_times.collect::<Vec<_>>(),
+    };
+    cover.exact().least_us()
+}
+
+/// A graph with its candidates and conversions, and their times in microseconds.
+struct Cover<'a> {
+    graph: &'a TaskGraph,
+    concats: &'a NhwcConcats,
+    candidates: &'a [Candidate],
+    times: &'a [Option<f64>],
+    conversions: &'a [FormatConversion],
+    conversion_times: &'a [Option<f64>],
+}
+
+impl Cover<'_> {
+    /// Those that have a time as a problem of the search, in the same order; after the candidates, the concatenations.
+    fn exact(&self) -> ExactCover<Format> {
+        let Self {
+            graph,
+            concats,
+            candidates,
+            ..
+        } = self;
+        let position = |&task: &usize| concats.position_of_task(task);
+        let options = candidates.iter().zip(self.times);
+        let options = options.filter_map(|(candidate, us)| {
+            Some(CoverOption {
+                covers: candidate.covers.iter().map(position).collect(),
+                reads: candidate.reads().map(edge).collect(),
+                writes: candidate.writes().map(edge).collect(),
+                us: (*us)?,
+            })
+        });
+        let conversions = self.conversions.iter().zip(self.conversion_times);
+        let conversions = conversions.filter_map(|(conversion, us)| {
+            Some(Conversion {
+                value: conversion.value.0,
+                from: conversion.from,
+                to: conversion.to,
+                us: (*us)?,
+            })
+        });
+        ExactCover {
+            tasks: graph.tasks.len() + concats.all.len(),
+            options: options.chain(concats.options()).collect(),
+            conversions: conversions.collect(),
+            available: graph.available().into_iter().map(edge).collect(),
+            required: graph.required(candidates).into_iter().map(edge).collect(),
+        }
     }
 }
 

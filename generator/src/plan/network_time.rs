@@ -9,7 +9,7 @@ use super::choose::{Choice, Planner};
 use super::error::PlanError;
 use super::graph::{Task, TaskGraph};
 use super::launch::LaunchPrediction;
-use super::lowering::lower_without_merged;
+use super::lowering::lower_by_layers;
 use super::network::NetworkPlan;
 use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
@@ -49,8 +49,8 @@ pub struct LayerTime {
 }
 
 impl NetworkTime {
-    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. Convolutions of
-    /// one input are not merged, squeeze-and-excite is not fused, so that rank choice can add up the times of layers.
+    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. No unit computes
+    /// several layers, such as merged siblings, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -73,7 +73,7 @@ impl NetworkTime {
         planner: &mut Planner,
         graph: TaskGraph,
     ) -> Result<Self, Vec<PlanError>> {
-        let graph = lower_without_merged(planner, graph);
+        let graph = lower_by_layers(planner, graph);
         let (mut steps, mut errors) = (Vec::new(), Vec::new());
         for task in &graph.tasks {
             match planner.task_ns(task) {

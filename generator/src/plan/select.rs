@@ -160,6 +160,16 @@ impl<F: Copy + PartialEq> ExactCover<F> {
         steps.sort_by_key(|(task, _)| *task);
         Some(steps.into_iter().flat_map(|(_, steps)| steps).collect())
     }
+
+    /// The time of the [solution](Self::solve), microseconds.
+    pub(super) fn least_us(&self) -> Option<f64> {
+        let steps = self.solve()?;
+        let times = steps.iter().map(|step| match *step {
+            Step::Run(index) => self.options[index].us,
+            Step::Convert(index) => self.conversions[index].us,
+        });
+        Some(times.sum())
+    }
 }
 
 /// An [`ExactCover`] with its indices.

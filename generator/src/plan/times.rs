@@ -7,7 +7,7 @@
 use super::candidates::{Candidate, FormatConversion};
 use super::choose::Planner;
 use super::graph::{Task, TaskGraph};
-use super::select::{CoverOption, ExactCover, Step};
+use super::select::{CoverOption, ExactCover};
 use crate::ir::{Problem, TilePolicy};
 use crate::scheme::scheme;
 use std::ops::Range;
@@ -88,12 +88,7 @@ fn best_time(tasks: &[usize], candidates: &[Candidate], times: &[Option<f64>]) -
         available: Vec::new(),
         required: Vec::new(),
     };
-    let steps = cover.solve()?;
-    let times = steps.iter().map(|step| match *step {
-        Step::Run(index) => cover.options[index].us,
-        Step::Convert(index) => cover.conversions[index].us,
-    });
-    Some(times.sum())
+    cover.least_us()
 }
 
 /// How a candidate is compared with others.

@@ -376,6 +376,13 @@ pub struct CompressArgs {
         value_parser = precision(),
     )]
     pub precision: Option<Precision>,
+    #[arg(
+        long,
+        help = help(Key::Activations),
+        value_name = value_name(Key::Activations),
+        value_parser = choice(&DType::NAMES),
+    )]
+    pub activations: Option<DType>,
 }
 
 /// Parses a number above 0.

@@ -481,6 +481,7 @@ fn network_of_batch(
     let overrides = Overrides {
         batches: batch.map(Batches::one),
         precision: args.precision,
+        activations: args.activations,
         ..Overrides::default()
     };
     let overrides = overrides

@@ -7,7 +7,7 @@
 //!   most (1 - B) of its own.
 //! - Candidates are multiples of 32 below the channels. The argmin over all of them would be the smallest ranks, so only those are
 //!   compared that are near B: with either rank raised by 32, P would exceed the budget, or the rank would reach the channels.
-//! - The table T has the times of the cores. Times within 1 % of the least count as equal, and of equal ones the largest ranks are chosen: the
+//! - The table T has the times of the cores, from and to NCHW. Times within 1 % of the least count as equal, and of equal ones the largest ranks are chosen: the
 //!   largest sum, then the largest D1.
 //! - The threshold theta compares the whole layer, as the planner would compute it alone, with the dense layer.
 //! - What a layer that stays dense does not save is saved by those after it, in the order of the config: B grows for all of them alike.
@@ -16,8 +16,8 @@ use super::{Compression, Form, Forms};
 use crate::compress::Target;
 use crate::compress::clock::Clock;
 use crate::compress::eligible::ranks;
-use crate::compress::form::LayerProblem;
-use crate::compress::layer_times::{layer_problems, separate_ns};
+use crate::compress::layer_times::{context_problems, separate_ns};
+use crate::compress::structure::{Context, Layer};
 use crate::ir::Problem;
 
 /// The step of the ranks.
@@ -30,21 +30,22 @@ impl Compression<'_> {
     /// The forms for a reduction B.
     pub(super) fn tdc_forms(&mut self, reduction: f64, theta: f64) -> Forms {
         let Target {
-            structure, clock, ..
+            nchw,
+            as_dense,
+            clock,
+            ..
         } = &mut self.targets[0];
-        let layers = &structure.layers;
-        let problems = layers.iter().map(|layer| layer.contexts[0].problem);
-        let problems: Vec<LayerProblem> = problems.collect();
-        let flops = |problem: &LayerProblem| problem.flops(Form::Dense) as f64;
+        let layers = &as_dense.as_ref().unwrap_or(nchw).layers;
+        let flops = |layer: &Layer| layer.contexts[0].problem.flops(Form::Dense) as f64;
         let mut budget = reduction;
         let mut forms = Vec::new();
-        for (index, (layer, problem)) in layers.iter().zip(&problems).enumerate() {
-            match chosen(problem, budget, theta, clock) {
+        for (index, layer) in layers.iter().enumerate() {
+            match chosen(&layer.contexts[0], budget, theta, clock) {
                 Some(form) => forms.push((layer.op, form)),
                 None => {
-                    let rest: f64 = problems[index + 1..].iter().map(flops).sum();
+                    let rest: f64 = layers[index + 1..].iter().map(flops).sum();
                     if rest > 0.0 {
-                        budget += budget * flops(problem) / rest;
+                        budget += budget * flops(layer) / rest;
                     }
                 }
             }
@@ -54,7 +55,8 @@ impl Compression<'_> {
 }
 
 /// The form of a layer; `None` if it stays dense.
-fn chosen(layer: &LayerProblem, budget: f64, theta: f64, clock: &mut Clock) -> Option<Form> {
+fn chosen(context: &Context, budget: f64, theta: f64, clock: &mut Clock) -> Option<Form> {
+    let layer = &context.problem;
     let conv = layer.conv()?;
     let shape = &conv.shape;
     if (shape.r, shape.s) == (1, 1) || shape.groups > 1 {
@@ -89,8 +91,8 @@ fn chosen(layer: &LayerProblem, budget: f64, theta: f64, clock: &mut Clock) -> O
     clock.evaluate(
         [Form::Dense, form]
             .into_iter()
-            .flat_map(|form| layer_problems(layer, form)),
+            .flat_map(|form| context_problems(context, form)),
     );
-    let ns = |form| separate_ns(clock, layer, form).map(f64::from);
+    let ns = |form| separate_ns(clock, context, form).map(f64::from);
     (ns(form)? < (1.0 - theta) * ns(Form::Dense)?).then_some(form)
 }

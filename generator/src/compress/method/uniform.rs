@@ -14,7 +14,7 @@ impl Compression<'_> {
             let below = ranks.iter().filter(|&&rank| f64::from(rank) <= wanted);
             below.max().or(ranks.iter().min()).copied()
         };
-        let layers = self.first().structure.layers.iter();
+        let layers = self.layers().iter();
         let chosen = layers.filter_map(|layer| {
             let [c, n] = layer.contexts[0].problem.channels();
             let low_ranks = layer.forms.iter().filter_map(|form| match form {

@@ -1,0 +1,88 @@
+//! A layer by itself, with its input and its output in the formats in which a network stores them.
+
+use super::candidates::Candidate;
+use super::factors::SquareFactors;
+use super::graph::TaskGraph;
+use super::lowering::least_us;
+use crate::ir::{DType, Format, LayerSpec, LinearProblem, Precision, Problem};
+
+/// How a network stores the input and the output of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StoredFormats {
+    /// The format of the input.
+    pub input: Format,
+    /// The format of the output, and of a residual.
+    pub output: Format,
+    /// As [`TaskGraph::activations`]; for what is between the factors.
+    pub activations: DType,
+}
+
+/// A layer, dense or factorised.
+pub(crate) enum Layer<'a> {
+    /// A convolution; its layout is NCHW.
+    Conv(&'a LayerSpec),
+    /// A linear layer, with the rank of its weight, and how its products may be rounded if it is computed as a convolution.
+    Linear(LinearProblem, Option<u32>, Precision),
+}
+
+/// A layer with the candidates to compute it.
+pub(crate) struct StoredLayer {
+    graph: TaskGraph,
+    candidates: Vec<Candidate>,
+}
+
+impl StoredLayer {
+    /// A layer whose input and output are stored in these formats. Parts of concatenations count as tensors with their own memory.
+    pub(crate) fn new(layer: Layer, formats: StoredFormats) -> Self {
+        let mut graph = match layer {
+            Layer::Conv(spec) => TaskGraph::of_layer(
+                &spec.name,
+                &Problem::Conv(spec.problem),
+                |graph, values, ops| graph.push_layer(spec, SquareFactors::Dropped, values, ops),
+            ),
+            Layer::Linear(linear, rank, precision) => {
+                TaskGraph::of_layer("", &Problem::Linear(linear), |graph, values, ops| {
+                    graph.linear_precisions.insert(ops.layer, precision);
+                    graph.push_linear("", linear, rank, values, ops);
+                })
+            }
+        };
+        graph.activations = formats.activations;
+        let whole = |format: Format| Format {
+            pixel_stride: None,
+            ..format
+        };
+        let (input, output) = (whole(formats.input), whole(formats.output));
+        let last = graph.tasks.last();
+        let residual = last.and_then(|task| task.residual);
+        for (value, format) in graph
+            .inputs
+            .iter()
+            .map(|&value| (value, input))
+            .chain(residual.map(|value| (value, output)))
+        {
+            graph.values[value.0].format = format;
+        }
+        graph.output_formats = vec![output];
+        Self {
+            candidates: graph.candidates_of_layers(),
+            graph,
+        }
+    }
+
+    /// The problems of all units that may compute it, and of conversions between them.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let candidates = self.candidates.iter();
+        let conversions = self.graph.format_conversions(&self.candidates).into_iter();
+        candidates
+            .map(|candidate| candidate.task.problem)
+            .chain(conversions.map(|conversion| conversion.problem()))
+    }
+
+    /// The least time in which units of these times compute it, nanoseconds. `None` if they cannot: a problem without a time is not used.
+    pub(crate) fn least_ns(&self, ns: impl Fn(&Problem) -> Option<u32>) -> Option<u32> {
+        let us = |problem: &Problem| Some(f64::from(ns(problem)?) / 1e3);
+        let least = least_us(&self.graph, &self.candidates, us)?;
+        u32::try_from((least * 1e3).round() as u64).ok()
+    }
+}
