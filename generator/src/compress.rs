@@ -5,7 +5,7 @@
 //!
 //! 1. [`Scope`] lists the forms of each layer.
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.
-//! 3. `stored` has the formats in which layers read and write activations.
+//! 3. `stored` and `storage` have the formats in which layers read and write activations.
 //! 4. `layer_times` predicts the times, on demand.
 //! 5. `search` finds the forms.
 //! 6. `tune` corrects the times by measured ones, and searches again.
@@ -19,6 +19,7 @@ mod lower_bound;
 mod method;
 pub mod report;
 mod search;
+mod storage;
 mod stored;
 mod structure;
 mod tune;
@@ -31,16 +32,16 @@ pub use tune::{TuneError, Tuning};
 
 use crate::gpu::Gpu;
 use crate::ir::{Network, OpId, Problem};
-use crate::plan::{NetworkTime, PlanError, Planner, TaskGraph};
+use crate::plan::{NetworkTime, PlanError, TaskGraph};
 use clock::Clock;
 use eligible::is_requested;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
-use search::{Cost, Goal, Resource, Search, Solution, Unsolved};
+use search::{Goal, Resource, Search, Solution, Unsolved};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use structure::Structure;
+use storage::Storage;
 
 /// The resolution of losses: they are compared, and added, as multiples of this.
 pub const LOSS_UNIT: f64 = 1e-9;
@@ -53,8 +54,8 @@ pub struct Compression<'a> {
     losses: &'a Losses<'a>,
     /// At least one.
     targets: Vec<Target>,
-    /// What is searched: one problem for each [`Storage`] that makes a difference.
-    problems: Vec<(Storage, search::Problem)>,
+    /// What is searched first: with all layers in NCHW; and if that is different, with layers stored as in the plan of the dense network.
+    storages: Vec<Storage>,
     ineligible: Vec<(OpId, Ineligible)>,
 }
 
@@ -62,62 +63,25 @@ pub struct Compression<'a> {
 struct Target {
     /// Without ranks but those that are kept.
     network: Network,
-    /// With all layers in NCHW.
-    nchw: Structure,
-    /// With layers stored as in the plan of the dense network, unless that is NCHW too.
-    as_dense: Option<Structure>,
     clock: Clock,
-    /// Time of the dense network, nanoseconds.
-    dense_ns: f64,
     /// The factor of its times in the time of the network: their sum is the mean of the times relative to the dense network, times the
     /// dense network's time on the first target.
     weight: f64,
 }
 
-/// The formats of the values between layers, in which the search has the time of each layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Storage {
-    /// NCHW. A launch may compute the first factor of a later layer too.
-    Nchw,
-    /// As in the plan of the dense network.
-    AsDense,
-}
-
 impl Target {
-    fn new(
-        network: Network,
-        gpu: &'static Gpu,
-        forms: &BTreeMap<OpId, Vec<Form>>,
-    ) -> Result<Self, Vec<PlanError>> {
-        let mut target = Self {
-            network,
-            nchw: Structure::default(),
-            as_dense: None,
-            clock: Clock::new(gpu),
-            dense_ns: 0.0,
-            weight: 1.0,
-        };
-        target.plan_dense(forms)?;
-        Ok(target)
-    }
-
-    /// Plans the dense network, for layers with these forms.
-    fn plan_dense(&mut self, forms: &BTreeMap<OpId, Vec<Form>>) -> Result<(), Vec<PlanError>> {
-        let mut planner = self.clock.planner();
-        self.nchw = Structure::new(&self.network, forms, &mut planner)?;
-        let dense = NetworkTime::of_network(&mut planner, &self.network)?;
-        self.as_dense = self.nchw.stored_as(&self.network, &dense);
-        self.dense_ns = dense.ns() as f64;
-        Ok(())
-    }
-
-    fn structure(&self, storage: Storage) -> &Structure {
-        match storage {
-            Storage::Nchw => &self.nchw,
-            Storage::AsDense => self.as_dense.as_ref().unwrap_or(&self.nchw),
-        }
+    /// The time of the network without ranks, nanoseconds.
+    fn dense_ns(&mut self) -> Result<f64, Vec<PlanError>> {
+        let time = NetworkTime::of_network(self.clock.planner(), &self.network)?;
+        Ok(time.ns() as f64)
     }
 }
+
+/// The most searches from one storage.
+const MOST_SEARCHES: usize = 3;
+
+/// The part of its time in the search below which the plan of a choice counts as faster.
+const FASTER: f64 = 0.99;
 
 /// The most targets of a choice.
 pub const MAX_TARGETS: usize = 4;
@@ -261,17 +225,20 @@ impl<'a> Compression<'a> {
                 (_, None) => {}
             }
         }
-        let targets = targets
-            .iter()
-            .map(|&(network, gpu)| Target::new(without_ranks(network, keep_ranks), gpu, &forms));
-        let mut targets = targets.collect::<Result<Vec<Target>, _>>()?;
-        let (first_ns, count) = (targets[0].dense_ns, targets.len() as f64);
-        for target in &mut targets {
-            target.weight = first_ns / target.dense_ns / count;
+        let targets = targets.iter().map(|&(network, gpu)| Target {
+            network: without_ranks(network, keep_ranks),
+            clock: Clock::new(gpu),
+            weight: 1.0,
+        });
+        let mut targets: Vec<Target> = targets.collect();
+        let dense = targets.iter_mut().map(Target::dense_ns);
+        let dense = dense.collect::<Result<Vec<f64>, _>>()?;
+        for (target, ns) in targets.iter_mut().zip(&dense) {
+            target.weight = dense[0] / ns / dense.len() as f64;
         }
         Ok(Self {
             losses,
-            problems: search_problems(&targets, losses),
+            storages: Storage::all(&mut targets, &forms, losses)?,
             targets,
             ineligible,
         })
@@ -279,18 +246,12 @@ impl<'a> Compression<'a> {
 
     /// The layers that may have several forms.
     fn layers(&self) -> &[structure::Layer] {
-        &self.first().nchw.layers
+        &self.storages[0].structures[0].layers
     }
 
     /// The first target.
     fn first(&self) -> &Target {
         &self.targets[0]
-    }
-
-    /// A planner for each target.
-    fn planners(&self) -> Vec<Planner> {
-        let targets = self.targets.iter();
-        targets.map(|target| target.clock.planner()).collect()
     }
 
     /// The weighted sum of the times on the targets, in microseconds.
@@ -308,30 +269,22 @@ impl<'a> Compression<'a> {
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
-    pub fn dense_choice(&self) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated(&self.first().network)
+    pub fn dense_choice(&mut self) -> Result<Choice, Vec<PlanError>> {
+        self.evaluated(&self.first().network.clone())
     }
 
     /// Time, loss and size of a network with the same layers and any ranks.
     ///
     /// # Errors
     /// One for each layer that cannot be planned.
-    pub fn evaluated(&self, network: &Network) -> Result<Choice, Vec<PlanError>> {
-        self.evaluated_by(&mut self.planners(), network)
-    }
-
-    /// The same with planners that remember times, one for each target.
-    fn evaluated_by(
-        &self,
-        planners: &mut [Planner],
-        network: &Network,
-    ) -> Result<Choice, Vec<PlanError>> {
+    pub fn evaluated(&mut self, network: &Network) -> Result<Choice, Vec<PlanError>> {
         let (flops, weight_bytes) = work_of(&TaskGraph::new(network), |_| true);
         let ops = (0..network.ops.len()).map(OpId);
         let layers = ops.filter_map(|op| Some((op, form_of(network, op)?)));
         let layers: Vec<(OpId, Form)> = layers.collect();
         let mut target_us = Vec::new();
-        for (index, (target, planner)) in self.targets.iter().zip(planners).enumerate() {
+        for (index, target) in self.targets.iter_mut().enumerate() {
+            let planner = target.clock.planner();
             let time = match index {
                 // Also its other options may differ.
                 0 => NetworkTime::of_network(planner, network)?,
@@ -422,15 +375,7 @@ impl<'a> Compression<'a> {
             },
             limits: tightest.into_iter().collect(),
         };
-        let mut choices = Vec::new();
-        let mut unsolved = Vec::new();
-        for (storage, problem) in &self.problems {
-            let mut times = layer_times(&mut self.targets, *storage);
-            match Search::new(problem, &mut times).solve(&goal) {
-                Ok(solution) => choices.push(self.choice(&solution)),
-                Err(error) => unsolved.push(error),
-            }
-        }
+        let (choices, unsolved) = self.choices(|search| search.solve(&goal));
         let value = |choice: &Choice| match goal.minimise {
             Resource::Time => [choice.us, choice.loss],
             _ => [choice.loss, choice.us],
@@ -443,25 +388,61 @@ impl<'a> Compression<'a> {
 
     /// The forms of least time, regardless of the loss.
     pub fn fastest(&mut self) -> Choice {
-        let mut choices = Vec::new();
-        for (storage, problem) in &self.problems {
-            let mut times = layer_times(&mut self.targets, *storage);
-            let solution = Search::new(problem, &mut times).least(Resource::Time);
-            choices.push(self.choice(&solution));
-        }
+        let (choices, _) = self.choices(|search| Ok(search.least(Resource::Time)));
         let fastest = choices.into_iter().min_by(|a, b| a.us.total_cmp(&b.us));
-        fastest.expect("NCHW is always searched")
+        fastest.expect("there is always a fastest solution")
+    }
+
+    /// The choices of all storages. As long as the plan of a choice is faster than the search has it, the layers are stored as in that plan,
+    /// and searched again.
+    fn choices(
+        &mut self,
+        solve: impl Fn(&mut Search<LayerTimes>) -> Result<Solution, Unsolved>,
+    ) -> (Vec<Choice>, Vec<Unsolved>) {
+        let (mut choices, mut unsolved) = (Vec::new(), Vec::new());
+        for first in 0..self.storages.len() {
+            let mut as_planned: Option<Storage> = None;
+            for _ in 0..MOST_SEARCHES {
+                let storage = as_planned.as_ref().unwrap_or(&self.storages[first]);
+                let mut times = storage.layer_times(&mut self.targets);
+                let solution = match solve(&mut Search::new(&storage.problem, &mut times)) {
+                    Ok(solution) => solution,
+                    Err(error) => {
+                        unsolved.push(error);
+                        break;
+                    }
+                };
+                let choice = self.choice(&solution);
+                let searched_us = solution.cost.ns as f64 / 1e3;
+                let is_faster = choice.us < FASTER * searched_us;
+                as_planned = match is_faster {
+                    true => self.storage_of(&choice),
+                    false => None,
+                };
+                choices.push(choice);
+                if as_planned.is_none() {
+                    break;
+                }
+            }
+        }
+        (choices, unsolved)
+    }
+
+    /// Layers stored as in the plan of a choice; `None` if it cannot be planned.
+    fn storage_of(&mut self, choice: &Choice) -> Option<Storage> {
+        let nchw = &self.storages[0].structures;
+        Storage::as_planned(&mut self.targets, nchw, &choice.forms, self.losses).ok()
     }
 
     /// A solution as a choice. The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.
-    fn choice(&self, solution: &Solution) -> Choice {
+    fn choice(&mut self, solution: &Solution) -> Choice {
         let layers = self.layers().iter().zip(&solution.work);
         let forms: Vec<(OpId, Form)> = layers
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
-        let target_us = self.targets.iter().map(|target| {
+        let target_us = self.targets.iter_mut().map(|target| {
             let network = with_forms(&target.network, forms.iter().copied());
-            let planned = NetworkTime::of_network(&mut target.clock.planner(), &network);
+            let planned = NetworkTime::of_network(target.clock.planner(), &network);
             planned.map_or(solution.cost.ns, |time| time.ns()) as f64 / 1e3
         });
         let target_us: Vec<f64> = target_us.collect();
@@ -483,91 +464,6 @@ pub fn without_ranks(network: &Network, keep_ranks: bool) -> Network {
     let removed =
         ops.filter(|&op| !keep_ranks && has_ranks(network, op) && !is_requested(network, op));
     with_forms(network, removed.map(|op| (op, Form::Dense)))
-}
-
-fn layer_times(targets: &mut [Target], storage: Storage) -> LayerTimes<'_> {
-    LayerTimes::new(targets.iter_mut().map(|target| {
-        let Target {
-            nchw,
-            as_dense,
-            clock,
-            weight,
-            ..
-        } = target;
-        let structure = match storage {
-            Storage::Nchw => &*nchw,
-            Storage::AsDense => as_dense.as_ref().unwrap_or(nchw),
-        };
-        (structure, clock, *weight)
-    }))
-}
-
-/// The problems of the search: with NCHW, and with the formats of the dense network's plan if any target has others.
-fn search_problems(targets: &[Target], losses: &Losses) -> Vec<(Storage, search::Problem)> {
-    let has_others = targets.iter().any(|target| target.as_dense.is_some());
-    let storages = [Some(Storage::Nchw), has_others.then_some(Storage::AsDense)];
-    let storages = storages.into_iter().flatten();
-    storages
-        .map(|storage| (storage, search_problem(targets, storage, losses)))
-        .collect()
-}
-
-/// The problem of the search: forms with their losses, operations and weights; the latter of the first target.
-fn search_problem(targets: &[Target], storage: Storage, losses: &Losses) -> search::Problem {
-    let network = &targets[0].network;
-    let structure = targets[0].structure(storage);
-    let sum_ns = |ns: &dyn Fn(&Structure) -> u64| -> u64 {
-        let all = targets.iter();
-        all.map(|target| (ns(target.structure(storage)) as f64 * target.weight).round() as u64)
-            .sum()
-    };
-    let groups = structure.groups.iter().enumerate();
-    let groups = groups.map(|(index, group)| search::Group {
-        layers: group.layers.clone(),
-        ns: (0..group.ns.len())
-            .map(|choice| sum_ns(&|structure| structure.groups[index].ns[choice]))
-            .collect(),
-    });
-    let layers = structure.layers.iter().map(|layer| {
-        let problem = &layer.contexts[0].problem;
-        let d1s = problem.d1s(&layer.forms);
-        let forms = layer.forms.iter().map(|&form| search::Form {
-            kind: match (form, problem.d1(form)) {
-                (Form::Tucker(_), Some(d1)) => {
-                    search::Kind::First(d1s.partition_point(|&d| d < d1))
-                }
-                (Form::Tucker(_), None) => search::Kind::NoFirst,
-                (Form::Dense | Form::LowRank(_) | Form::Cp(_), _) => search::Kind::Other,
-            },
-            loss: loss_units(losses, layer.op, form),
-            flops: problem.flops(form),
-            weight_bytes: problem.weight_bytes(form),
-        });
-        search::Layer {
-            forms: forms.collect(),
-            d1s: d1s.len(),
-            group: layer.group,
-            exits: layer
-                .contexts
-                .iter()
-                .map(|context| context.exits.clone())
-                .collect(),
-        }
-    });
-    // The layers that stay as they are.
-    let is_other = |op: OpId| !structure.layers.iter().any(|layer| layer.op == op);
-    let (flops, weight_bytes) = work_of(&TaskGraph::new(network), is_other);
-    search::Problem {
-        layers: layers.collect(),
-        groups: groups.collect(),
-        targets: targets.len(),
-        constant: Cost {
-            ns: sum_ns(&|structure| structure.other_ns),
-            loss: 0,
-            flops,
-            weight_bytes,
-        },
-    }
 }
 
 /// Operations and bytes of weights of some layers of a graph.

@@ -14,6 +14,8 @@ pub(super) struct Clock {
     /// `None` if no scheme supports the problem.
     known: HashMap<Problem, Option<Known>>,
     correction: Arc<Correction>,
+    /// With the same times, which it remembers.
+    planner: Planner,
 }
 
 /// The times of a launch.
@@ -33,6 +35,7 @@ impl Clock {
             gpu,
             known: HashMap::new(),
             correction: Arc::default(),
+            planner: Planner::new(gpu),
         }
     }
 
@@ -41,14 +44,15 @@ impl Clock {
         self.gpu
     }
 
-    /// A planner with the same times.
-    pub(super) fn planner(&self) -> Planner {
-        Planner::new(self.gpu).with_correction(self.correction.clone())
+    /// The planner with the same times.
+    pub(super) fn planner(&mut self) -> &mut Planner {
+        &mut self.planner
     }
 
     /// Corrects all times.
     pub(super) fn correct(&mut self, correction: Correction) {
         self.correction = Arc::new(correction);
+        self.planner = Planner::new(self.gpu).with_correction(self.correction.clone());
         let correction = &self.correction;
         self.known.retain(|problem, known| match known {
             Some(known) => {

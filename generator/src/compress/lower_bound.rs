@@ -2,8 +2,8 @@
 
 use super::form::{Form, LayerProblem};
 use super::layer_times::{layer_problems, whole_cp};
-use super::structure::Context;
-use super::{Choice, Compression, Storage, Target};
+use super::structure::{Context, Structure};
+use super::{Choice, Compression};
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
 use crate::ir::Problem;
@@ -31,33 +31,36 @@ impl Compression<'_> {
     /// The lower bounds.
     pub fn lower_bound(&mut self) -> LowerBound {
         let fastest_us = self.fastest().us;
-        let floors = self.targets.iter();
+        let targets = self.targets.iter().enumerate();
+        let floors = targets.map(|(index, target)| {
+            let storages = self.storages.iter();
+            let structures = storages.map(|storage| &storage.structures[index]);
+            target.weight * floor_us_of(&structures.collect::<Vec<_>>(), target.clock.gpu())
+        });
         LowerBound {
             fastest_us,
-            floor_us: floors.map(|target| target.weight * target.floor_us()).sum(),
+            floor_us: floors.sum(),
         }
     }
 }
 
-impl Target {
-    fn floor_us(&self) -> f64 {
-        let gpu = self.clock.gpu();
-        let boundary_us = gpu.cost_model().network.boundary_us;
-        let others = [Storage::Nchw, Storage::AsDense].map(|storage| self.structure(storage));
-        let other_ns = others.map(|structure| structure.other_ns).into_iter().min();
-        let layers = (0..self.nchw.layers.len()).map(|index| {
-            let layers = others.map(|structure| &structure.layers[index]);
-            let forms = layers.into_iter().flat_map(|layer| {
-                let contexts = layer.contexts.iter();
-                contexts.flat_map(move |context| {
-                    let forms = layer.forms.iter();
-                    forms.map(move |&form| context.floor_us(form, gpu))
-                })
-            });
-            boundary_us + forms.fold(f64::INFINITY, f64::min)
+/// The floor of a network whose layers are stored as in any of these structures.
+fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
+    let boundary_us = gpu.cost_model().network.boundary_us;
+    let count = structures[0].layers.len();
+    let layers = (0..count).map(|index| {
+        let layers = structures.iter().map(|structure| &structure.layers[index]);
+        let forms = layers.flat_map(|layer| {
+            let contexts = layer.contexts.iter();
+            contexts.flat_map(|context| {
+                let forms = layer.forms.iter();
+                forms.map(|&form| context.floor_us(form, gpu))
+            })
         });
-        layers.sum::<f64>() + other_ns.unwrap_or(0) as f64 / 1e3
-    }
+        boundary_us + forms.fold(f64::INFINITY, f64::min)
+    });
+    let others = structures.iter().map(|structure| structure.other_ns);
+    layers.sum::<f64>() + others.min().unwrap_or(0) as f64 / 1e3
 }
 
 impl Context {

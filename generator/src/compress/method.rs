@@ -5,7 +5,7 @@ mod uniform;
 
 use super::{Choice, CompressError, Compression, Form, Limit, units, with_forms};
 use crate::ir::OpId;
-use crate::plan::{PlanError, Planner};
+use crate::plan::PlanError;
 
 /// How ranks are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,23 +42,11 @@ impl Compression<'_> {
         reduction: f64,
         theta: f64,
     ) -> Result<Choice, Vec<PlanError>> {
-        let mut planners = self.planners();
-        self.at_reduction_by(&mut planners, method, reduction, theta)
-    }
-
-    /// The same with planners that remember times, one for each target.
-    fn at_reduction_by(
-        &mut self,
-        planners: &mut [Planner],
-        method: Method,
-        reduction: f64,
-        theta: f64,
-    ) -> Result<Choice, Vec<PlanError>> {
         let forms = match method {
             Method::Tdc => self.tdc_forms(reduction, theta),
             Method::Uniform | Method::Optimal => self.uniform_forms(reduction),
         };
-        self.evaluated_by(planners, &with_forms(&self.first().network, forms))
+        self.evaluated(&with_forms(&self.first().network, forms))
     }
 
     /// The choice of a method within the limits. Of methods other than the search, all reductions in whole per cents are tried: with a limit
@@ -75,11 +63,10 @@ impl Compression<'_> {
         if method == Method::Optimal {
             return self.choose(limits);
         }
-        let mut planners = self.planners();
         let mut choices = Vec::new();
         for percent in 0..100 {
             let reduction = f64::from(percent) / 100.0;
-            let choice = self.at_reduction_by(&mut planners, method, reduction, theta);
+            let choice = self.at_reduction(method, reduction, theta);
             choices.extend(choice.ok().filter(|choice| choice.loss.is_finite()));
         }
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));

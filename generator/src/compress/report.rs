@@ -6,7 +6,7 @@ mod page;
 pub use page::page;
 
 use super::form::{LayerProblem, form_of};
-use super::{Choice, Compression, Form, Ineligible, LowerBound, Method, Storage};
+use super::{Choice, Compression, Form, Ineligible, LowerBound, Method};
 use crate::ir::{Network, OpId};
 use crate::plan::{NetworkTime, PlanError};
 use serde::Serialize;
@@ -211,14 +211,14 @@ impl Compression<'_> {
     /// # Errors
     /// One for each layer that cannot be planned.
     pub fn layer_reports(
-        &self,
+        &mut self,
         choice: &Choice,
         compared: &[Compared],
     ) -> Result<Vec<LayerReport>, Vec<PlanError>> {
-        let planner = || self.first().clock.planner();
-        let chosen = super::with_forms(&self.first().network, choice.forms.iter().copied());
-        let dense_time = NetworkTime::predict(&self.first().network, planner())?;
-        let time = NetworkTime::predict(&chosen, planner())?;
+        let first = &mut self.targets[0];
+        let chosen = super::with_forms(&first.network, choice.forms.iter().copied());
+        let dense_time = NetworkTime::of_network(first.clock.planner(), &first.network)?;
+        let time = NetworkTime::of_network(first.clock.planner(), &chosen)?;
         let us = |time: &NetworkTime, op: OpId| {
             let steps = time.steps.iter().filter(|step| step.layer == Some(op));
             steps.map(|step| step.ns as f64 / 1e3).sum::<f64>()
@@ -279,7 +279,8 @@ impl Compression<'_> {
 
     /// The fastest form of a layer other than dense, in launches of its own, and its time.
     pub(super) fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
-        let mut layers = self.first().structure(Storage::AsDense).layers.iter();
+        let storage = self.storages.last()?;
+        let mut layers = storage.structures[0].layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
         let context = layer.contexts.last()?;
         let forms = layer.forms.iter().filter(|form| **form != Form::Dense);

@@ -1,11 +1,11 @@
-//! Layers with their input and their output in the formats in which the plan of the dense network stores them.
+//! Layers with their input and their output in the formats in which a plan stores them.
 //!
-//! Formats connect all layers that read or write a value, so the search does not choose them: with these formats each layer has a time of
-//! its own. It is the time of the least of all launches between them, which may have other formats between the factors, or convert input
-//! and output. The plan of the chosen forms then chooses formats anew, so it takes that time or less.
+//! Formats connect all layers that read or write a value, so the search does not choose them. In the formats of a plan, such as that of the
+//! dense network, each layer has a time of its own: the least time of launches from the one format to the other, which may have any formats
+//! between the factors, or convert input and output. The plan of the chosen forms chooses formats anew, and takes that time or less.
 
 use super::clock::Clock;
-use super::form::{Form, LayerProblem};
+use super::form::{Form, LayerProblem, form_of};
 use super::structure::{Context, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
 use crate::plan::{Layer, NetworkTime, StepTime, StoredFormats, StoredLayer};
@@ -19,29 +19,34 @@ pub(super) struct Stored {
 }
 
 impl Structure {
-    /// The structure of layers stored as in the plan of the dense network with these launches; `None` if that stores all of them in NCHW.
-    pub(super) fn stored_as(&self, network: &Network, dense: &NetworkTime) -> Option<Self> {
+    /// The structure of layers stored as in the plan of a network, the same one with any forms, with these launches. This structure has all
+    /// layers in NCHW.
+    pub(super) fn stored_as(&self, network: &Network, time: &NetworkTime) -> Self {
         let mut structure = self.clone();
-        let mut differs = false;
         for layer in &mut structure.layers {
-            let steps = dense.steps.iter();
+            let steps = time.steps.iter();
             let steps: Vec<_> = steps.filter(|step| step.layer == Some(layer.op)).collect();
             let stored = stored(network, layer.op, &steps);
-            differs |= stored.is_some();
             for context in &mut layer.contexts {
                 context.stored = stored;
             }
         }
-        // No layer of the dense network is a Tucker layer.
-        let of_groups: u64 = self.groups.iter().map(|group| group.ns[0]).sum();
-        let is_other = |step: &&StepTime| {
-            let mut layers = self.layers.iter();
-            !layers.any(|layer| Some(layer.op) == step.layer)
-        };
-        let others = dense.steps.iter().filter(is_other);
+        let of_groups = self.groups.iter().map(|group| {
+            let layers = group.layers.iter().enumerate();
+            let bits = layers.map(|(bit, &layer)| {
+                let form = form_of(network, self.layers[layer].op);
+                usize::from(matches!(form, Some(Form::Tucker(_)))) << bit
+            });
+            group.ns[bits.sum::<usize>()]
+        });
+        let steps = time.steps.iter();
+        let others = steps.filter(|step| !self.has_layer(step.layer));
         let other_ns: u64 = others.map(|step| step.ns).sum();
-        structure.other_ns = other_ns.saturating_sub(of_groups);
-        differs.then_some(structure)
+        structure.other_ns = match structure == *self {
+            true => self.other_ns,
+            false => other_ns.saturating_sub(of_groups.sum()),
+        };
+        structure
     }
 }
 

@@ -13,7 +13,7 @@ use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Exit, Group};
 use super::stored::Stored;
 use crate::ir::{Network, OpId, OpKind, Problem};
-use crate::plan::{FoldedNetwork, FusableReaders, NetworkTime, PlanError, Planner, Task};
+use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
 use std::collections::BTreeMap;
 
 /// A layer that may have several forms, or Tucker ranks that are kept.
@@ -101,6 +101,11 @@ impl Structure {
             structure.add_choices(network, group, base_ns, planner)?;
         }
         Ok(structure)
+    }
+
+    /// Whether an op is one of the layers.
+    pub(super) fn has_layer(&self, op: Option<OpId>) -> bool {
+        self.layers.iter().any(|layer| Some(layer.op) == op)
     }
 
     /// The convolutions that are added in pairs.
@@ -228,18 +233,25 @@ impl Folded {
         }
     }
 
-    /// Time of the launches that belong to no layer of the structure.
+    /// Time of the tasks that belong to no layer of the structure, from and to NCHW.
     fn other_ns(
         &self,
         structure: &Structure,
         planner: &mut Planner,
     ) -> Result<u64, Vec<PlanError>> {
-        let time = NetworkTime::of_graph(planner, self.network.graph.clone())?;
-        let is_other = |op: &Option<OpId>| {
-            let mut layers = structure.layers.iter();
-            !layers.any(|layer| Some(layer.op) == *op)
-        };
-        let others = time.steps.iter().filter(|step| is_other(&step.layer));
-        Ok(others.map(|step| step.ns).sum())
+        let (mut sum, mut errors) = (0, Vec::new());
+        for task in &self.network.graph.tasks {
+            if structure.has_layer(task.parameters.layer) {
+                continue;
+            }
+            match planner.task_ns(task) {
+                Ok(ns) => sum += ns,
+                Err(error) => errors.push(error),
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(sum),
+            false => Err(errors),
+        }
     }
 }

@@ -4,9 +4,9 @@
 //! predictions [around them](crate::plan::Correction).
 
 use super::form::with_forms;
-use super::search_problems;
+use super::storage::Storage;
 use super::{Budget, Choice, CompressError, Compression, Form};
-use crate::ir::{Network, OpId, Problem};
+use crate::ir::{OpId, Problem};
 use crate::plan::{Correction, NetworkTime, PlanError, Planner, TaskGraph};
 use std::collections::HashSet;
 use std::fmt;
@@ -102,34 +102,32 @@ impl Compression<'_> {
         let layers = self.layers().iter();
         let forms = layers.map(|layer| (layer.op, layer.forms.clone()));
         let forms = forms.collect();
-        let target = &mut self.targets[0];
-        target.clock.correct(correction);
-        target.plan_dense(&forms)?;
-        self.problems = search_problems(&self.targets, self.losses);
+        self.targets[0].clock.correct(correction);
+        self.storages = Storage::all(&mut self.targets, &forms, self.losses)?;
         Ok(())
     }
 
     /// The launches of a choice, of the dense network, and of the choice's neighbours.
-    fn launches_around(&self, choice: &Choice) -> Result<Vec<Problem>, Vec<PlanError>> {
-        let mut planner = self.first().clock.planner();
+    fn launches_around(&mut self, choice: &Choice) -> Result<Vec<Problem>, Vec<PlanError>> {
+        let dense = &self.first().network;
+        let chosen = with_forms(dense, choice.forms.iter().copied());
+        let forms = choice.forms.iter();
+        let neighbours = forms.flat_map(|&(op, form)| {
+            let neighbours = self.neighbours(op, form).into_iter();
+            neighbours.map(move |neighbour| (op, neighbour))
+        });
+        let neighbours = neighbours.map(|neighbour| with_forms(&chosen, [neighbour]));
+        let mut networks = vec![chosen.clone(), dense.clone()];
+        networks.extend(neighbours);
+        let planner = self.targets[0].clock.planner();
         let mut launches = Vec::new();
-        let mut add = |network: &Network| -> Result<(), Vec<PlanError>> {
-            let time = NetworkTime::of_network(&mut planner, network)?;
+        for network in &networks {
+            let time = NetworkTime::of_network(planner, network)?;
             launches.extend(time.steps.into_iter().map(|step| step.problem));
-            Ok(())
-        };
-        let chosen = with_forms(&self.first().network, choice.forms.iter().copied());
-        add(&chosen)?;
+        }
         // The planner compares measured times only for layers all of whose separate factors are measured.
         let separate = TaskGraph::new(&chosen).tasks.into_iter();
-        let separate: Vec<Problem> = separate.map(|task| task.problem).collect();
-        add(&self.first().network)?;
-        for &(op, form) in &choice.forms {
-            for neighbour in self.neighbours(op, form) {
-                add(&with_forms(&chosen, [(op, neighbour)]))?;
-            }
-        }
-        launches.extend(separate);
+        launches.extend(separate.map(|task| task.problem));
         Ok(launches)
     }
 
@@ -197,7 +195,9 @@ mod tests {
     use super::*;
     use crate::compress::{Limit, Scope};
     use crate::gpu::gpu;
-    use crate::ir::{Activation, BinaryOp, ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+    use crate::ir::{
+        Activation, BinaryOp, ConvOptions, Network, NetworkBuilder, OpOptions, TensorShape,
+    };
     use crate::plan::problem_label;
     use std::cell::RefCell;
     use tdc_runtime::Checksum;
@@ -260,7 +260,7 @@ mod tests {
         let tuned = compression.tuned(&[Budget::Limit(limit)], measure, |_| ());
         let tuned = tuned.unwrap();
         // The launches of the choice by predicted times were measured in the first round.
-        let truth = |choice: &Choice| {
+        let mut truth = |choice: &Choice| {
             let forms = choice.forms.iter().copied();
             compression
                 .evaluated(&with_forms(&network, forms))
@@ -307,8 +307,8 @@ mod tests {
         let is_fused = |problem: &Problem| matches!(problem, Problem::Tucker(_));
         assert!(asked.iter().any(is_fused));
         assert!(predicted.forms.iter().any(|(_, form)| *form != Form::Dense));
-        let planner = Planner::new(gpu("h200").unwrap());
-        let dense = NetworkTime::predict(&network(), planner).unwrap();
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let dense = NetworkTime::of_network(&mut planner, &network()).unwrap();
         let dense_us = dense.ns() as f64 / 1e3;
         assert!(tuned_us <= dense_us + 1e-9, "{tuned_us} {dense_us}");
     }

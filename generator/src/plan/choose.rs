@@ -66,13 +66,14 @@ pub struct Choice {
 /// A problem with the scheme and tile that the config requests.
 type ChoiceKey = (Problem, Option<String>, Option<Vec<u32>>);
 
-/// Chooses scheme and tile for problems, and caches the choices.
+/// Chooses scheme and tile for problems, and remembers the choices.
 pub struct Planner {
     gpu: &'static Gpu,
     tiles: TilePolicy,
     /// Replaces the committed table of its GPU.
     table: Option<TuningTable>,
-    choices: HashMap<ChoiceKey, Choice>,
+    /// Errors name the layer that had the problem first.
+    choices: HashMap<ChoiceKey, Result<Choice, PlanError>>,
     /// Applied to predicted times of chosen tiles.
     #[cfg(feature = "compress")]
     correction: Arc<Correction>,
@@ -147,16 +148,21 @@ impl Planner {
             tile.map(<[u32]>::to_vec),
         );
         if let Some(choice) = self.choices.get(&key) {
-            return Ok(choice.clone());
+            return choice.clone().map_err(|error| PlanError {
+                layer: layer.to_owned(),
+                ..error
+            });
         }
-        let mut choice = self.choose_uncached(layer, problem, scheme, tile)?;
-        choice.measured_us = self.measured_us(problem, &choice);
-        #[cfg(feature = "compress")]
-        {
-            choice.predicted_us = self.correction.us(problem, choice.predicted_us);
+        let mut choice = self.choose_uncached(layer, problem, scheme, tile);
+        if let Ok(choice) = &mut choice {
+            choice.measured_us = self.measured_us(problem, choice);
+            #[cfg(feature = "compress")]
+            {
+                choice.predicted_us = self.correction.us(problem, choice.predicted_us);
+            }
         }
         self.choices.insert(key, choice.clone());
-        Ok(choice)
+        choice
     }
 
     /// The least measured time of a problem, microseconds; `None` if tiles are not tuned or the table has none.

@@ -438,4 +438,20 @@ mod tests {
                         choose one that can";
         assert_eq!(errors(13, [16, 13], "linear"), [expected]);
     }
+
+    /// The planner remembers that a problem has no unit, but not for which layer.
+    #[test]
+    fn each_layer_of_an_unsupported_problem_is_named() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 16, 9, 11));
+        for name in ["a", "b"] {
+            let options = ConvOptions {
+                scheme: Some("linear".to_owned()),
+                ..ConvOptions::new(16)
+            };
+            builder.op(name, None, OpOptions::Conv(options));
+        }
+        let errors = plan_network(&builder.finish().unwrap(), gpu("h200").unwrap()).unwrap_err();
+        let layers: Vec<_> = errors.iter().map(|error| &error.layer[..]).collect();
+        assert_eq!(layers, ["a", "b"]);
+    }
 }

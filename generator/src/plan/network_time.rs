@@ -13,7 +13,7 @@ use super::lowering::lower_by_layers;
 use super::network::NetworkPlan;
 use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
-use crate::ir::{Network, OpId, Precision, Problem, TilePolicy};
+use crate::ir::{Network, OpId, Precision, Problem};
 
 /// The predicted time of a network.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,31 +49,13 @@ pub struct LayerTime {
 }
 
 impl NetworkTime {
-    /// The time of a network on the planner's GPU, by the cost model alone: predicted and measured times are not mixed. No unit computes
-    /// several layers, such as merged siblings, so that rank choice can add up the times of layers.
+    /// The time of a network by the cost model, with the planner's correction. No unit computes several layers, such as merged siblings, so
+    /// that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
-    pub fn predict(network: &Network, planner: Planner) -> Result<Self, Vec<PlanError>> {
-        let mut planner = planner.with_tile_policy(TilePolicy::Model);
-        Self::of_graph(&mut planner, TaskGraph::new(network))
-    }
-
-    /// The same with the caller's planner, which may have a correction.
-    #[cfg(feature = "compress")]
-    pub(crate) fn of_network(
-        planner: &mut Planner,
-        network: &Network,
-    ) -> Result<Self, Vec<PlanError>> {
-        Self::of_graph(planner, TaskGraph::new(network))
-    }
-
-    /// The same for a graph that was folded, with the caller's planner.
-    pub(crate) fn of_graph(
-        planner: &mut Planner,
-        graph: TaskGraph,
-    ) -> Result<Self, Vec<PlanError>> {
-        let graph = lower_by_layers(planner, graph);
+    pub fn of_network(planner: &mut Planner, network: &Network) -> Result<Self, Vec<PlanError>> {
+        let graph = lower_by_layers(planner, TaskGraph::new(network));
         let (mut steps, mut errors) = (Vec::new(), Vec::new());
         for task in &graph.tasks {
             match planner.task_ns(task) {
@@ -100,7 +82,7 @@ impl NetworkTime {
 
 impl Planner {
     /// The predicted time of a task in a network, nanoseconds.
-    fn task_ns(&mut self, task: &Task) -> Result<u64, PlanError> {
+    pub(crate) fn task_ns(&mut self, task: &Task) -> Result<u64, PlanError> {
         let (scheme, tile) = (task.scheme.as_deref(), task.tile.as_deref());
         let choice = self.choose(&task.name, &task.problem, scheme, tile)?;
         Ok(self.choice_ns(&task.problem, &choice))

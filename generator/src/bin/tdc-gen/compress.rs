@@ -162,7 +162,7 @@ impl Run<'_> {
         if let Some(own) = &own {
             print(format_args!("ranks of the config: {own}\n"))?;
         }
-        let compared = self.evaluated(&compression)?;
+        let compared = self.evaluated(&mut compression)?;
         let limits = compression.limits(budgets, &dense);
         let chosen = match tuned {
             Some(choice) => Some(choice),
@@ -298,7 +298,7 @@ impl Run<'_> {
     }
 
     /// The other configs, printed.
-    fn evaluated(&self, compression: &Compression) -> Result<Vec<Compared>, Failure> {
+    fn evaluated(&self, compression: &mut Compression) -> Result<Vec<Compared>, Failure> {
         let mut found = Vec::new();
         for ((name, network), path) in self.compared.iter().zip(&self.args.compare) {
             let choice = compression.evaluated(network);

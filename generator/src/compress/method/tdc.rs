@@ -13,7 +13,6 @@
 //! - What a layer that stays dense does not save is saved by those after it, in the order of the config: B grows for all of them alike.
 
 use super::{Compression, Form, Forms};
-use crate::compress::Target;
 use crate::compress::clock::Clock;
 use crate::compress::eligible::ranks;
 use crate::compress::layer_times::{context_problems, separate_ns};
@@ -29,13 +28,9 @@ const EQUAL: f64 = 0.01;
 impl Compression<'_> {
     /// The forms for a reduction B.
     pub(super) fn tdc_forms(&mut self, reduction: f64, theta: f64) -> Forms {
-        let Target {
-            nchw,
-            as_dense,
-            clock,
-            ..
-        } = &mut self.targets[0];
-        let layers = &as_dense.as_ref().unwrap_or(nchw).layers;
+        let clock = &mut self.targets[0].clock;
+        let storage = self.storages.last();
+        let layers = storage.map_or(&[][..], |storage| &storage.structures[0].layers);
         let flops = |layer: &Layer| layer.contexts[0].problem.flops(Form::Dense) as f64;
         let mut budget = reduction;
         let mut forms = Vec::new();
