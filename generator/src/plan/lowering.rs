@@ -10,7 +10,7 @@ use super::graph::{TaskGraph, Value, ValueId};
 use super::nhwc_concats::NhwcConcats;
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_us};
-use crate::ir::{Format, Problem, TensorShape};
+use crate::ir::{Format, TensorShape};
 use std::collections::HashMap;
 
 /// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
@@ -90,7 +90,7 @@ fn lowered(
 pub(super) fn least_us(
     graph: &TaskGraph,
     candidates: &[Candidate],
-    us: impl Fn(&Problem) -> Option<f64>,
+    us: impl Fn(&crate::ir::Problem) -> Option<f64>,
 ) -> Option<f64> {
     let conversions = graph.format_conversions(candidates);
     let times = candidates
