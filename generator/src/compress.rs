@@ -38,7 +38,7 @@ use eligible::is_requested;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
 use search::{Goal, Resource, Search, Solution, Unsolved};
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use storage::Storage;
@@ -376,13 +376,12 @@ impl<'a> Compression<'a> {
             limits: tightest.into_iter().collect(),
         };
         let (choices, unsolved) = self.choices(|search| search.solve(&goal));
-        let value = |choice: &Choice| match goal.minimise {
-            Resource::Time => [choice.us, choice.loss],
-            _ => [choice.loss, choice.us],
-        };
-        let best = choices
-            .into_iter()
-            .min_by(|a, b| value(a).partial_cmp(&value(b)).unwrap_or(Ordering::Equal));
+        let by_us = |a: &Choice, b: &Choice| a.us.total_cmp(&b.us);
+        let by_loss = |a: &Choice, b: &Choice| a.loss.total_cmp(&b.loss);
+        let best = choices.into_iter().min_by(|a, b| match goal.minimise {
+            Resource::Time => by_us(a, b).then(by_loss(a, b)),
+            _ => by_loss(a, b).then(by_us(a, b)),
+        });
         best.ok_or_else(|| error(&unsolved, &goal.limits))
     }
 
@@ -513,17 +512,22 @@ fn units(value: f64, unit: f64) -> u64 {
     (value / unit * (1.0 + 1e-12)).floor() as u64
 }
 
-/// The error if no storage has a solution. A limit that one of them keeps can be kept.
+/// The error if no storage has a solution. The limits are checked in order, so the last one of those that were missed is the first one that
+/// no storage keeps.
 fn error(unsolved: &[Unsolved], limits: &[(Resource, u64)]) -> CompressError {
     let missed = unsolved.iter().map(|unsolved| match *unsolved {
-        Unsolved::Limit { resource, least } => Some((least, resource)),
-        Unsolved::Together => None,
+        Unsolved::Limit { resource, least } => {
+            let index = limits.iter().position(|(of, _)| *of == resource);
+            (index.unwrap_or(limits.len()), Reverse(least))
+        }
+        Unsolved::Together => (limits.len(), Reverse(0)),
     });
-    let Some((least, resource)) = missed.min().flatten() else {
+    let missed = missed
+        .max()
+        .and_then(|(index, least)| Some((limits.get(index)?, least)));
+    let Some((&(resource, limit), Reverse(least))) = missed else {
         return CompressError::Together;
     };
-    let limit = limits.iter().find(|(of, _)| *of == resource);
-    let limit = limit.map_or(0, |(_, limit)| *limit);
     let worded = |value: u64| match resource {
         Resource::Time => format!("{:.2} us", value as f64 / 1e3),
         Resource::Loss => format!("a loss of {}", value as f64 * LOSS_UNIT),

@@ -86,7 +86,7 @@ pub use resource_table::{ResourceTable, ResourceTableError, Resources};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 #[cfg(feature = "compress")]
-pub(crate) use stored_layer::{Layer, StoredFormats, StoredLayer};
+pub(crate) use stored_layer::{StoredFormats, StoredLayer};
 pub use tuning::{
     Conflict, Environment, MeasuredTile, Stale, TuningError, TuningTable, committed_tuning,
     tuning_key, tuning_keys,

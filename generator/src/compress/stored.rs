@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::form::{Form, LayerProblem, form_of};
 use super::structure::{Context, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
-use crate::plan::{Layer, NetworkTime, StepTime, StoredFormats, StoredLayer};
+use crate::plan::{NetworkTime, StepTime, StoredFormats, StoredLayer};
 
 /// How a layer is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,9 +74,7 @@ impl Context {
         let Stored { formats, precision } = self.stored?;
         let (ranks, cp_rank, rank) = form.ranks();
         Some(match self.problem {
-            LayerProblem::Linear(linear) => {
-                StoredLayer::new(Layer::Linear(linear, rank, precision), formats)
-            }
+            LayerProblem::Linear(linear) => StoredLayer::linear(linear, rank, precision, formats),
             LayerProblem::Conv(problem) => {
                 let spec = LayerSpec {
                     name: String::new(),
@@ -88,7 +86,7 @@ impl Context {
                     scheme: None,
                     tile: None,
                 };
-                StoredLayer::new(Layer::Conv(&spec), formats)
+                StoredLayer::conv(&spec, formats)
             }
         })
     }

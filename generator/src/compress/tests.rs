@@ -420,6 +420,29 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
     );
 }
 
+/// A limit that one storage keeps can be kept, though another one does not.
+#[test]
+fn errors_name_a_limit_that_no_storage_keeps() {
+    let limits = [(Resource::Time, 90_000), (Resource::Flops, 7_000_000)];
+    let limit = |resource, least| Unsolved::Limit { resource, least };
+    let message = |unsolved: &[Unsolved]| error(unsolved, &limits).to_string();
+    let time = [limit(Resource::Time, 95_000), limit(Resource::Time, 93_000)];
+    assert_eq!(
+        message(&time),
+        "no forms of the layers keep 90.00 us: the nearest is 93.00 us"
+    );
+    let operations = [
+        limit(Resource::Time, 95_000),
+        limit(Resource::Flops, 8_000_000),
+    ];
+    assert_eq!(
+        message(&operations),
+        "no forms of the layers keep 0.0070 GFLOP: the nearest is 0.0080 GFLOP"
+    );
+    let together = [limit(Resource::Time, 95_000), Unsolved::Together];
+    assert_eq!(error(&together, &limits), CompressError::Together);
+}
+
 mod deep {
     #[test]
     #[ignore = "deep tier: many plans"]

@@ -17,51 +17,50 @@ pub(crate) struct StoredFormats {
     pub activations: DType,
 }
 
-/// A layer, dense or factorised.
-pub(crate) enum Layer<'a> {
-    /// A convolution; its layout is NCHW.
-    Conv(&'a LayerSpec),
-    /// A linear layer, with the rank of its weight, and how its products may be rounded if it is computed as a convolution.
-    Linear(LinearProblem, Option<u32>, Precision),
-}
-
-/// A layer with the candidates to compute it.
+/// A layer, dense or factorised, with the candidates to compute it.
 pub(crate) struct StoredLayer {
     graph: TaskGraph,
     candidates: Vec<Candidate>,
 }
 
 impl StoredLayer {
-    /// A layer whose input and output are stored in these formats. Parts of concatenations count as tensors with their own memory.
-    pub(crate) fn new(layer: Layer, formats: StoredFormats) -> Self {
-        let mut graph = match layer {
-            Layer::Conv(spec) => TaskGraph::of_layer(
-                &spec.name,
-                &Problem::Conv(spec.problem),
-                |graph, values, ops| graph.push_layer(spec, SquareFactors::Dropped, values, ops),
-            ),
-            Layer::Linear(linear, rank, precision) => {
-                TaskGraph::of_layer("", &Problem::Linear(linear), |graph, values, ops| {
-                    graph.linear_precisions.insert(ops.layer, precision);
-                    graph.push_linear("", linear, rank, values, ops);
-                })
-            }
-        };
-        graph.activations = formats.activations;
-        let whole = |format: Format| Format {
+    /// A convolution, whose layout is NCHW.
+    pub(crate) fn conv(spec: &LayerSpec, formats: StoredFormats) -> Self {
+        let whole = Problem::Conv(spec.problem);
+        let graph = TaskGraph::of_layer(&spec.name, &whole, |graph, values, ops| {
+            graph.push_layer(spec, SquareFactors::Dropped, values, ops);
+        });
+        Self::new(graph, formats)
+    }
+
+    /// A linear layer, with the rank of its weight. `precision` is how its products may be rounded if it is computed as a convolution.
+    pub(crate) fn linear(
+        linear: LinearProblem,
+        rank: Option<u32>,
+        precision: Precision,
+        formats: StoredFormats,
+    ) -> Self {
+        let whole = Problem::Linear(linear);
+        let graph = TaskGraph::of_layer("", &whole, |graph, values, ops| {
+            graph.linear_precisions.insert(ops.layer, precision);
+            graph.push_linear("", linear, rank, values, ops);
+        });
+        Self::new(graph, formats)
+    }
+
+    /// Parts of concatenations count as tensors with their own memory.
+    fn new(mut graph: TaskGraph, formats: StoredFormats) -> Self {
+        let [input, output] = [formats.input, formats.output].map(|format| Format {
             pixel_stride: None,
             ..format
-        };
-        let (input, output) = (whole(formats.input), whole(formats.output));
-        let last = graph.tasks.last();
-        let residual = last.and_then(|task| task.residual);
-        for (value, format) in graph
-            .inputs
-            .iter()
-            .map(|&value| (value, input))
-            .chain(residual.map(|value| (value, output)))
-        {
-            graph.values[value.0].format = format;
+        });
+        graph.activations = formats.activations;
+        for index in 0..graph.inputs.len() {
+            let x = graph.inputs[index];
+            graph.values[x.0].format = input;
+        }
+        if let Some(residual) = graph.tasks.last().and_then(|task| task.residual) {
+            graph.values[residual.0].format = output;
         }
         graph.output_formats = vec![output];
         Self {

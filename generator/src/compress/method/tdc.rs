@@ -7,8 +7,8 @@
 //!   most (1 - B) of its own.
 //! - Candidates are multiples of 32 below the channels. The argmin over all of them would be the smallest ranks, so only those are
 //!   compared that are near B: with either rank raised by 32, P would exceed the budget, or the rank would reach the channels.
-//! - The table T has the times of the cores, from and to NCHW. Times within 1 % of the least count as equal, and of equal ones the largest ranks are chosen: the
-//!   largest sum, then the largest D1.
+//! - The table T has the times of the cores, from and to NCHW. Times within 1 % of the least count as equal, and of equal ones the largest
+//!   ranks are chosen: the largest sum, then the largest D1.
 //! - The threshold theta compares the whole layer, as the planner would compute it alone, with the dense layer.
 //! - What a layer that stays dense does not save is saved by those after it, in the order of the config: B grows for all of them alike.
 
