@@ -394,6 +394,47 @@ fn several_gpus_and_batches_count_alike() {
     assert!(error.contains("no other --method"), "{error}");
 }
 
+/// In a batch with fp16 activations layers are searched in NHWC, as the planner plans them.
+#[test]
+fn times_of_batches_are_those_of_their_plans() {
+    let folder = folder();
+    let config = "\
+name: wide
+input: 1x3x56x56
+ops:
+  - {op: conv, name: a, n: 64, activation: relu}
+  - {op: conv, name: b, n: 128, activation: relu}
+  - {op: conv, name: c, n: 128}
+  - {op: global_avg_pool, name: pool}
+";
+    fs::write(folder.path().join("wide.yaml"), config).expect("a written file");
+    let random = ["--random", "1", "--safetensors", "wide.safetensors"];
+    succeeds(&folder, &[&["pack", "wide.yaml"], &random[..]].concat());
+    let options = ["--batch", "32", "--precision", "fp16"];
+    let options = [&options[..], &["--activations", "fp16"]].concat();
+    let command = ["compress", "wide.yaml", "--weights", "wide.safetensors"];
+    let budget = ["--step", "32", "--speedup", "1.2", "-o", "new.yaml"];
+    let output = succeeds(&folder, &[&command[..], &options[..], &budget].concat());
+    let [dense_us, ..] = numbers(&output, "dense: ");
+    let [us, loss, _] = numbers(&output, "chosen: ");
+    assert!(loss > 0.0 && us <= dense_us / 1.2 + 5e-3, "{output}");
+    for (config, expected_us) in [("wide.yaml", dense_us), ("new.yaml", us)] {
+        let plan = succeeds(&folder, &[&["plan", config], &options[..]].concat());
+        let line = plan
+            .lines()
+            .find_map(|line| line.strip_prefix("the network as a whole: "));
+        let planned_us = line.and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
+        let planned_us = planned_us.expect("the time of the network");
+        assert!(
+            (planned_us - expected_us).abs() < 0.01 * expected_us,
+            "{plan}{output}"
+        );
+        assert!(plan.contains("wgmma_nhwc"), "{plan}");
+    }
+    let written = fs::read_to_string(folder.path().join("new.yaml")).expect("the config");
+    assert!(written.contains("activations: fp16"), "{written}");
+}
+
 #[test]
 fn of_several_budgets_all_are_kept() {
     let folder = folder();
