@@ -52,6 +52,18 @@ pub(super) fn conversion_us(planner: &mut Planner, conversion: &FormatConversion
     })
 }
 
+/// The predicted time of a conversion with what it takes in a network beyond the time when it is repeated.
+pub(super) fn conversion_in_network_us(
+    planner: &mut Planner,
+    conversion: &FormatConversion,
+) -> f64 {
+    let problem = conversion.problem();
+    let choice = planner.choose("", &problem, None, None);
+    choice.map_or(0.0, |choice| {
+        choice.predicted_us + planner.in_network_us(&problem, &choice)
+    })
+}
+
 /// Whether a candidate that extends another one cannot be part of the best plan: even if it took only the time of that one, it would be
 /// slower than the best candidates known for the same tasks.
 fn extension_is_slower(
