@@ -83,6 +83,9 @@ const MOST_SEARCHES: usize = 3;
 /// The part of its time in the search below which the plan of a choice counts as faster.
 const FASTER: f64 = 0.99;
 
+/// The part of a limit of time that the plan of a choice may take: the search rounds the times of layers.
+const ROUNDED: f64 = 1.001;
+
 /// The most targets of a choice.
 pub const MAX_TARGETS: usize = 4;
 
@@ -244,6 +247,11 @@ impl<'a> Compression<'a> {
         })
     }
 
+    /// The layers as the plan of the dense network stores them.
+    fn last_storage(&self) -> &Storage {
+        &self.storages[self.storages.len() - 1]
+    }
+
     /// The layers that may have several forms.
     fn layers(&self) -> &[structure::Layer] {
         &self.storages[0].structures[0].layers
@@ -375,7 +383,23 @@ impl<'a> Compression<'a> {
             },
             limits: tightest.into_iter().collect(),
         };
-        let (choices, unsolved) = self.choices(|search| search.solve(&goal));
+        let (mut choices, mut unsolved) = self.choices(|search| search.solve(&goal));
+        // A plan may miss a time that the search expected to keep, by more than what the search rounds.
+        let too_slow = |choice: &Choice| {
+            let limits = goal.limits.iter();
+            let mut times = limits.filter(|(resource, _)| *resource == Resource::Time);
+            times.any(|(_, ns)| choice.us * 1e3 > ROUNDED * *ns as f64)
+        };
+        unsolved.extend(
+            choices
+                .iter()
+                .filter(|choice| too_slow(choice))
+                .map(|choice| Unsolved::Limit {
+                    resource: Resource::Time,
+                    least: (choice.us * 1e3).ceil() as u64,
+                }),
+        );
+        choices.retain(|choice| !too_slow(choice));
         let by_us = |a: &Choice, b: &Choice| a.us.total_cmp(&b.us);
         let by_loss = |a: &Choice, b: &Choice| a.loss.total_cmp(&b.loss);
         let best = choices.into_iter().min_by(|a, b| match goal.minimise {
@@ -392,8 +416,8 @@ impl<'a> Compression<'a> {
         fastest.expect("there is always a fastest solution")
     }
 
-    /// The choices of all storages. As long as the plan of a choice is faster than the search has it, the layers are stored as in that plan,
-    /// and searched again.
+    /// The choices of all storages. As long as the plan of a choice is faster than the search expects, the layers are stored as in that plan,
+    /// and searched again; where a time cannot be kept, as in the plan of the fastest choice.
     fn choices(
         &mut self,
         solve: impl Fn(&mut Search<LayerTimes>) -> Result<Solution, Unsolved>,
@@ -404,21 +428,24 @@ impl<'a> Compression<'a> {
             for _ in 0..MOST_SEARCHES {
                 let storage = as_planned.as_ref().unwrap_or(&self.storages[first]);
                 let mut times = storage.layer_times(&mut self.targets);
-                let solution = match solve(&mut Search::new(&storage.problem, &mut times)) {
-                    Ok(solution) => solution,
-                    Err(error) => {
-                        unsolved.push(error);
-                        break;
-                    }
+                let mut search = Search::new(&storage.problem, &mut times);
+                let (solution, error) = match solve(&mut search) {
+                    Ok(solution) => (solution, None),
+                    Err(error) => (search.least(Resource::Time), Some(error)),
                 };
                 let choice = self.choice(&solution);
                 let searched_us = solution.cost.ns as f64 / 1e3;
-                let is_faster = choice.us < FASTER * searched_us;
-                as_planned = match is_faster {
+                let next = match choice.us < FASTER * searched_us {
                     true => self.storage_of(&choice),
                     false => None,
                 };
-                choices.push(choice);
+                let present = as_planned.as_ref().unwrap_or(&self.storages[first]);
+                let next = next.filter(|next| next.structures != present.structures);
+                match error {
+                    Some(error) => unsolved.push(error),
+                    None => choices.push(choice),
+                }
+                as_planned = next;
                 if as_planned.is_none() {
                     break;
                 }

@@ -16,7 +16,8 @@ pub struct LowerBound {
     /// The time of the fastest forms of the grid with these kernels, whatever they lose.
     pub fastest_us: f64,
     /// What no kernels can be faster than: for each layer that may be decomposed the least [floor](crate::cost::floor_us) of its forms and a
-    /// boundary to another kernel, and the predicted times of all other launches.
+    /// boundary to another kernel, and the predicted times of all other launches. Layers read and write NCHW, or the formats of the dense
+    /// network's plan.
     pub floor_us: f64,
 }
 

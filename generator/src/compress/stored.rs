@@ -5,6 +5,7 @@
 //! between the factors, or convert input and output. The plan of the chosen forms chooses formats anew, and takes that time or less.
 
 use super::clock::Clock;
+use super::eligible::is_requested;
 use super::form::{Form, LayerProblem, form_of};
 use super::structure::{Context, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
@@ -24,52 +25,86 @@ impl Structure {
     pub(super) fn stored_as(&self, network: &Network, time: &NetworkTime) -> Self {
         let mut structure = self.clone();
         for layer in &mut structure.layers {
-            let steps = time.steps.iter();
-            let steps: Vec<_> = steps.filter(|step| step.layer == Some(layer.op)).collect();
-            let stored = stored(network, layer.op, &steps);
+            let stored = stored(network, layer.op, &steps_of(time, layer.op));
             for context in &mut layer.contexts {
                 context.stored = stored;
             }
         }
-        let of_groups = self.groups.iter().map(|group| {
+        let mut of_groups = 0;
+        for (index, group) in self.groups.iter().enumerate() {
             let layers = group.layers.iter().enumerate();
             let bits = layers.map(|(bit, &layer)| {
                 let form = form_of(network, self.layers[layer].op);
                 usize::from(matches!(form, Some(Form::Tucker(_)))) << bit
             });
-            group.ns[bits.sum::<usize>()]
-        });
+            let choice: usize = bits.sum();
+            of_groups += group.ns[choice];
+            structure.store_sums(index, choice, time);
+        }
         let steps = time.steps.iter();
         let others = steps.filter(|step| !self.has_layer(step.layer));
         let other_ns: u64 = others.map(|step| step.ns).sum();
-        structure.other_ns = match structure == *self {
-            true => self.other_ns,
-            false => other_ns.saturating_sub(of_groups.sum()),
-        };
+        structure.other_ns = other_ns.saturating_sub(of_groups);
         structure
+    }
+
+    /// Of two convolutions that are added, either may write the sum. With another choice of their group than that of the plan, both write the
+    /// format in which the plan stores the sum.
+    fn store_sums(&mut self, group: usize, choice: usize, time: &NetworkTime) {
+        let members = self
+            .layers
+            .iter()
+            .filter(|layer| layer.group == Some(group));
+        let last_steps = members.filter_map(|layer| steps_of(time, layer.op).last().copied());
+        let mut sums = last_steps.filter(|step| step.problem.reads_residual());
+        let Some(sum) = sums.next().map(|step| step.problem.kind().output().format) else {
+            return;
+        };
+        let members = self.layers.iter_mut();
+        for layer in members.filter(|layer| layer.group == Some(group)) {
+            for (index, context) in layer.contexts.iter_mut().enumerate() {
+                if let Some(stored) = context.stored.as_mut().filter(|_| index != choice) {
+                    stored.formats.output = sum;
+                }
+            }
+        }
     }
 }
 
-/// How the launches of a layer store it; `None` if in NCHW.
+/// The launches of a layer.
+fn steps_of(time: &NetworkTime, op: OpId) -> Vec<&StepTime> {
+    let steps = time.steps.iter();
+    steps.filter(|step| step.layer == Some(op)).collect()
+}
+
+/// How a layer with these launches is stored; `None` if it reads and writes NCHW in the units of its own kind, or if the config requests its
+/// scheme or layout.
 fn stored(network: &Network, op: OpId, steps: &[&StepTime]) -> Option<Stored> {
     let (first, last) = (steps.first()?, steps.last()?);
-    let formats = StoredFormats {
-        input: first.problem.kind().input().format,
-        output: last.problem.kind().output().format,
-        activations: network.activations,
-    };
     let (is_linear, precision) = match &network.op(op).kind {
         OpKind::Conv(conv) => (false, conv.options.precision),
         OpKind::Linear(linear) => (true, linear.options.precision),
         _ => return None,
     };
+    // Of a layer whose first factor another launch computes, what the first launch reads is not the layer's input.
+    let [c, _] = LayerProblem::of(network, op)?.channels();
+    let reads_input = first.problem.x().c == c;
+    let formats = StoredFormats {
+        input: match reads_input {
+            true => first.problem.kind().input().format,
+            false => Format::default(),
+        },
+        output: last.problem.kind().output().format,
+        activations: network.activations,
+    };
     let is_convolution = is_linear && !matches!(first.problem, Problem::Linear(_));
     let is_nchw = [formats.input, formats.output] == [Format::default(); 2];
-    (is_convolution || !is_nchw).then_some(Stored { formats, precision })
+    let is_stored = (is_convolution || !is_nchw) && !is_requested(network, op);
+    is_stored.then_some(Stored { formats, precision })
 }
 
 impl Context {
-    /// The layer in a form as it is stored; `None` if its input and output are NCHW.
+    /// The layer in a form as it is stored; `None` unless it has [`stored`](Self::stored).
     fn stored_layer(&self, form: Form) -> Option<StoredLayer> {
         let Stored { formats, precision } = self.stored?;
         let (ranks, cp_rank, rank) = form.ranks();
@@ -91,7 +126,7 @@ impl Context {
         })
     }
 
-    /// The problems of all launches that may compute the layer in a form, as it is stored; none if its input and output are NCHW.
+    /// The problems of all launches that may compute the layer in a form, as it is stored.
     pub(super) fn stored_problems(&self, form: Form) -> Vec<Problem> {
         let layer = self.stored_layer(form);
         layer.iter().flat_map(StoredLayer::problems).collect()

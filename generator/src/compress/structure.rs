@@ -12,7 +12,7 @@
 use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Exit, Group};
 use super::stored::Stored;
-use crate::ir::{Network, OpId, OpKind, Problem};
+use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem};
 use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
 use std::collections::BTreeMap;
 
@@ -51,7 +51,8 @@ impl Layer {
 pub(super) struct Context {
     /// The layer, with the ops that are folded into it.
     pub problem: LayerProblem,
-    /// How its input and output are stored, if not in NCHW. Then no launch computes the first factor of another layer too.
+    /// How it is stored, unless it reads and writes NCHW in the units of its own kind. Then no launch also computes the first factor of another
+    /// layer.
     pub stored: Option<Stored>,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
@@ -60,7 +61,7 @@ pub(super) struct Context {
 }
 
 /// The layers of a network, in the order in which they run.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
     pub groups: Vec<Group>,
@@ -233,20 +234,28 @@ impl Folded {
         }
     }
 
-    /// Time of the tasks that belong to no layer of the structure, from and to NCHW.
+    /// Time of the tasks that belong to no layer of the structure, from and to NCHW, and of conversions to the formats of the network's outputs.
     fn other_ns(
         &self,
         structure: &Structure,
         planner: &mut Planner,
     ) -> Result<u64, Vec<PlanError>> {
         let (mut sum, mut errors) = (0, Vec::new());
-        for task in &self.network.graph.tasks {
-            if structure.has_layer(task.parameters.layer) {
-                continue;
-            }
-            match planner.task_ns(task) {
-                Ok(ns) => sum += ns,
-                Err(error) => errors.push(error),
+        let graph = &self.network.graph;
+        let tasks = graph.tasks.iter();
+        let others = tasks.filter(|task| !structure.has_layer(task.parameters.layer));
+        let others = others.map(|task| planner.task_ns(task));
+        let mut add = |ns| match ns {
+            Ok(ns) => sum += ns,
+            Err(error) => errors.push(error),
+        };
+        others.for_each(&mut add);
+        for (output, &to) in graph.outputs.iter().zip(&graph.output_formats) {
+            let value = &graph.values[output.0];
+            if value.format != to {
+                let (x, from) = (value.shape, value.format);
+                let conversion = Problem::Convert(ConvertProblem { x, from, to });
+                add(planner.problem_ns(&value.name, &conversion));
             }
         }
         match errors.is_empty() {

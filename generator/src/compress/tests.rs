@@ -1,8 +1,8 @@
 use super::*;
 use crate::gpu::gpu;
 use crate::ir::{
-    Activation, BinaryOp, ConvOptions, DType, LinearOptions, NetworkBuilder, OpKind, OpOptions,
-    Precision, ScaleShiftOptions, TensorShape,
+    Activation, BinaryOp, ConvOptions, DType, Format, Layout, LinearOptions, NetworkBuilder,
+    OpKind, OpOptions, Precision, ScaleShiftOptions, TensorShape,
 };
 use crate::plan::NetworkTime;
 
@@ -331,8 +331,8 @@ fn of_a_batch(network: &Network, precision: Precision, activations: DType) -> Ne
     network
 }
 
-/// A residual block, pooling, and two linear layers.
-fn network_of_a_batch() -> Network {
+/// A residual block, and two linear layers, which read averages or a flattened image.
+fn network_of_a_batch(is_flattened: bool) -> Network {
     let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 3, 64, 64));
     let conv = |n| {
         OpOptions::Conv(ConvOptions {
@@ -347,7 +347,16 @@ fn network_of_a_batch() -> Network {
     let inputs = ["stem", "b"].map(str::to_owned);
     let sum = OpOptions::Binary(BinaryOp::Add, Activation::Relu);
     builder.op("sum", Some(&inputs), sum);
-    builder.op("pool", None, OpOptions::GlobalAvgPool);
+    match is_flattened {
+        true => {
+            let strided = ConvOptions {
+                stride: [16, 16],
+                ..ConvOptions::new(128)
+            };
+            builder.op("strided", None, OpOptions::Conv(strided));
+        }
+        false => builder.op("pool", None, OpOptions::GlobalAvgPool),
+    }
     builder.op("flat", None, OpOptions::Flatten);
     builder.op("fc1", None, OpOptions::Linear(LinearOptions::new(2048)));
     builder.op("fc2", None, OpOptions::Linear(LinearOptions::new(1024)));
@@ -369,7 +378,7 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
     };
     let gpu = gpu("h200").unwrap();
     let mut random = Random(7);
-    let mut networks = vec![network_of_a_batch()];
+    let mut networks = vec![network_of_a_batch(false), network_of_a_batch(true)];
     networks.extend((0..6).map(|_| random_network(&mut random)));
     let types = [
         (Precision::Fp32, DType::Fp32),
@@ -419,6 +428,39 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
         stored >= 10 && compared >= 15 && decomposed >= 20,
         "{stored} {compared} {decomposed}"
     );
+}
+
+/// An output in another format than the layer's is converted by a launch that the search counts.
+#[test]
+fn conversions_of_outputs_are_counted() {
+    let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+    let scope = Scope {
+        step: 96,
+        ..Scope::default()
+    };
+    let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 96, 14, 14));
+    for name in ["a", "b"] {
+        builder.op(name, None, OpOptions::Conv(ConvOptions::new(192)));
+    }
+    let mut network = builder.finish().unwrap();
+    let mut times = Vec::new();
+    for format in [Format::default(), Format::new(DType::Fp16, Layout::Nchw)] {
+        network.outputs[0].format = format;
+        let gpu = gpu("h200").unwrap();
+        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let dense = compression.dense_choice().unwrap();
+        let found = compression.choose(&[Limit::Loss(0.0)]).unwrap();
+        let mut layers = compression.storages[0].layer_times(&mut compression.targets);
+        let mut search = Search::new(&compression.storages[0].problem, &mut layers);
+        let goal = Goal {
+            minimise: Resource::Time,
+            limits: vec![Limit::Loss(0.0).of_resource()],
+        };
+        let searched_us = search.solve(&goal).unwrap().cost.ns as f64 / 1e3;
+        assert_eq!([searched_us, found.us], [dense.us; 2]);
+        times.push(dense.us);
+    }
+    assert!(times[0] + 1.0 < times[1], "{times:?}");
 }
 
 /// A limit that one storage keeps can be kept, though another one does not.

@@ -66,7 +66,8 @@ impl TaskGraph {
         candidates
     }
 
-    /// The same without the kinds that cover several layers and no Tucker layer, which `compress` does not consider.
+    /// The same without the kinds that `compress` does not consider: those that cover several layers, unless the second one is only the first factor of a
+    /// Tucker layer, and normalised inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         separate::add(self, &mut candidates);

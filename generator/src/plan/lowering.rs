@@ -10,6 +10,8 @@ use super::graph::{TaskGraph, Value, ValueId};
 use super::nhwc_concats::NhwcConcats;
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_in_network_us, conversion_us};
+#[cfg(feature = "compress")]
+use crate::ir::Problem;
 use crate::ir::{Format, TensorShape};
 use std::collections::HashMap;
 
@@ -95,7 +97,7 @@ fn lowered(
 pub(super) fn least_us(
     graph: &TaskGraph,
     candidates: &[Candidate],
-    us: impl Fn(&crate::ir::Problem) -> Option<f64>,
+    us: impl Fn(&Problem) -> Option<f64>,
 ) -> Option<f64> {
     let conversions = graph.format_conversions(candidates);
     let times = candidates

@@ -88,6 +88,13 @@ impl Planner {
         Ok(self.choice_ns(&task.problem, &choice))
     }
 
+    /// The predicted time in a network of a problem whose scheme and tile are left to the planner, nanoseconds. Errors name `layer`.
+    #[cfg(feature = "compress")]
+    pub(crate) fn problem_ns(&mut self, layer: &str, problem: &Problem) -> Result<u64, PlanError> {
+        let choice = self.choose(layer, problem, None, None)?;
+        Ok(self.choice_ns(problem, &choice))
+    }
+
     /// The predicted time of a choice in a network, nanoseconds.
     pub(crate) fn choice_ns(&self, problem: &Problem, choice: &Choice) -> u64 {
         let us = choice.predicted_us + self.in_network_us(problem, choice);

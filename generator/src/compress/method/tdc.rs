@@ -28,9 +28,8 @@ const EQUAL: f64 = 0.01;
 impl Compression<'_> {
     /// The forms for a reduction B.
     pub(super) fn tdc_forms(&mut self, reduction: f64, theta: f64) -> Forms {
+        let layers = self.last_storage().structures[0].layers.clone();
         let clock = &mut self.targets[0].clock;
-        let storage = self.storages.last();
-        let layers = storage.map_or(&[][..], |storage| &storage.structures[0].layers);
         let flops = |layer: &Layer| layer.contexts[0].problem.flops(Form::Dense) as f64;
         let mut budget = reduction;
         let mut forms = Vec::new();
