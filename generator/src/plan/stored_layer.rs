@@ -55,10 +55,8 @@ impl StoredLayer {
             ..format
         });
         graph.activations = formats.activations;
-        for index in 0..graph.inputs.len() {
-            let x = graph.inputs[index];
-            graph.values[x.0].format = input;
-        }
+        let x = graph.inputs[0];
+        graph.values[x.0].format = input;
         if let Some(residual) = graph.tasks.last().and_then(|task| task.residual) {
             graph.values[residual.0].format = output;
         }
