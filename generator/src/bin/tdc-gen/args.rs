@@ -96,6 +96,25 @@ pub enum Command {
     },
 }
 
+/// Options that override how products are rounded, and how activations are stored.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TypeArgs {
+    #[arg(
+        long,
+        help = help(Key::Precision),
+        value_name = value_name(Key::Precision),
+        value_parser = precision(),
+    )]
+    pub precision: Option<Precision>,
+    #[arg(
+        long,
+        help = help(Key::Activations),
+        value_name = value_name(Key::Activations),
+        value_parser = choice(&DType::NAMES),
+    )]
+    pub activations: Option<DType>,
+}
+
 /// Options that override the convolutions of the config.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ConvolutionArgs {
@@ -107,13 +126,8 @@ pub struct ConvolutionArgs {
     pub batch: Option<Batches>,
     #[arg(long, help = help(Key::Ranks))]
     pub dense: bool,
-    #[arg(
-        long,
-        help = help(Key::Precision),
-        value_name = value_name(Key::Precision),
-        value_parser = precision(),
-    )]
-    pub precision: Option<Precision>,
+    #[command(flatten)]
+    pub types: TypeArgs,
     #[arg(
         long,
         help = help(Key::Tolerance),
@@ -121,13 +135,6 @@ pub struct ConvolutionArgs {
         value_parser = tolerance,
     )]
     pub tolerance: Option<Tolerance>,
-    #[arg(
-        long,
-        help = help(Key::Activations),
-        value_name = value_name(Key::Activations),
-        value_parser = choice(&DType::NAMES),
-    )]
-    pub activations: Option<DType>,
 }
 
 /// Options that override the config; the same for every command that plans.
@@ -369,20 +376,8 @@ pub struct CompressArgs {
     /// The batch sizes to choose for, on each GPU [default: that of the config]
     #[arg(long, value_name = "N,...")]
     pub batch: Option<Batches>,
-    #[arg(
-        long,
-        help = help(Key::Precision),
-        value_name = value_name(Key::Precision),
-        value_parser = precision(),
-    )]
-    pub precision: Option<Precision>,
-    #[arg(
-        long,
-        help = help(Key::Activations),
-        value_name = value_name(Key::Activations),
-        value_parser = choice(&DType::NAMES),
-    )]
-    pub activations: Option<DType>,
+    #[command(flatten)]
+    pub types: TypeArgs,
 }
 
 /// Parses a number above 0.

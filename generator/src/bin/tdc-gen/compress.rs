@@ -480,8 +480,8 @@ fn network_of_batch(
 ) -> Result<(Network, Source), Failure> {
     let overrides = Overrides {
         batches: batch.map(Batches::one),
-        precision: args.precision,
-        activations: args.activations,
+        precision: args.types.precision,
+        activations: args.types.activations,
         ..Overrides::default()
     };
     let overrides = overrides

@@ -50,9 +50,9 @@ impl ConvolutionArgs {
         Overrides {
             batches: self.batch.clone(),
             dense: self.dense,
-            precision: self.precision,
+            precision: self.types.precision,
             tolerance: self.tolerance,
-            activations: self.activations,
+            activations: self.types.activations,
             ..Overrides::default()
         }
     }
