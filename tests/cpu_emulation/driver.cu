@@ -316,6 +316,8 @@ static int launches() {
     CHECK(launch(1, 32, 227 << 10));
     EXPECT(cudaFuncSetAttribute(unchecked_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1) ==
            cudaErrorInvalidValue);
+    CHECK(cudaFuncSetAttribute(unchecked_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+    EXPECT(cudaFuncSetAttribute(unchecked_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 101) == cudaErrorInvalidValue);
     (void)cudaGetLastError();
 
     // A failed launch followed by a correct one.

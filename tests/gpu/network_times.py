@@ -131,7 +131,7 @@ def row(case: Case, times: list[float], program: pathlib.Path) -> list:
     """The row of a case."""
     plan = json.loads((program.parent / "plan.json").read_text())["variants"][0]
     us = statistics.median(times)
-    return [case.title(), case.images, round(us, 1), round(plan["predicted_us"], 1), round(case.images / us * 1e6, -1)]
+    return [case.title(), case.images, round(us, 1), round(plan["network_us"], 1), round(case.images / us * 1e6, -1)]
 
 
 def is_selected(name: str, names: str | None) -> bool:

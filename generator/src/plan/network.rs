@@ -1,6 +1,7 @@
 //! The plan of a network for one GPU: its units, the layers that use them, their memory and weights.
 
 use super::branches::{Branches, Load};
+use super::carveout::set_carveouts;
 use super::choose::{Choice, Planner};
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
@@ -238,7 +239,7 @@ pub(super) fn plan_network_fixed(
             waits: branches.waits[index].clone(),
         });
     }
-    Ok(NetworkPlan {
+    let mut plan = NetworkPlan {
         name: network.name.clone(),
         gpu: planner.gpu(),
         inputs: inputs(network),
@@ -249,7 +250,10 @@ pub(super) fn plan_network_fixed(
         arena_bytes: memory.arena.bytes,
         arena_bytes_without_reuse: memory.arena.bytes_without_reuse,
         weights: WeightFile::from_units(slots),
-    })
+    };
+    let branches = plan.branches();
+    set_carveouts(&mut plan.units, branches, plan.gpu);
+    Ok(plan)
 }
 
 fn inputs(network: &Network) -> Vec<PlannedTensor> {

@@ -21,6 +21,8 @@ pub struct PlannedKernel {
     pub x_dtype: DType,
     /// Element type of the unit's output, and of a residual.
     pub y_dtype: DType,
+    /// Preferred shared memory of an SM while it runs, percent of the largest possible; the rest is L1. `None` leaves it to the driver.
+    pub carveout: Option<u32>,
 }
 
 /// A unit with its problem, the choice of scheme and tile, and its kernels.
@@ -113,6 +115,7 @@ pub(super) fn planned_unit(
             blueprint,
             x_dtype: problem.kind().input().format.dtype,
             y_dtype: problem.kind().output().format.dtype,
+            carveout: None,
         })
         .collect();
     let memset = blueprint.zeroed.map(|zeroed| Step::Memset {

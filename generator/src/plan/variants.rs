@@ -1,5 +1,6 @@
 //! The plans of a network for several GPUs, and the units that they share.
 
+use super::carveout::agree_on_carveouts;
 use super::choose::Planner;
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
@@ -39,6 +40,7 @@ pub fn plan_variants_with(
             }
         }
     }
+    agree_on_carveouts(plans.iter_mut().flat_map(|plan| &mut plan.units));
     match errors.is_empty() {
         true => Ok(plans),
         false => Err(errors),

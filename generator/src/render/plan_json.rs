@@ -137,6 +137,9 @@ enum StepJson<'a> {
         cluster: Option<[u32; 3]>,
         /// Dynamic shared memory, bytes.
         shared_bytes: u32,
+        /// Preferred shared memory of an SM, percent of the largest possible, unless it is left to the driver.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        carveout: Option<u32>,
         /// Whether the kernel may start before its predecessor has finished.
         pdl: bool,
         /// Resident threads of an SM over the maximum, 0 to 1.
@@ -305,19 +308,21 @@ pub(super) fn tile_fields(unit: &PlannedUnit) -> &'static [TileField] {
 }
 
 fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
-    let mut predictions = LaunchPrediction::for_unit(unit, gpu).into_iter();
+    let predictions = LaunchPrediction::for_unit(unit, gpu);
+    let mut launches = unit.kernels.iter().zip(predictions);
     let steps = unit.variant().steps.iter();
     steps
         .filter_map(|step| {
             Some(match step {
                 Step::Launch(launch) => {
-                    let LaunchPrediction { occupancy, us, .. } = predictions.next()?;
+                    let (kernel, LaunchPrediction { occupancy, us }) = launches.next()?;
                     StepJson::Launch {
                         kernel: &launch.kernel,
                         grid: launch.grid,
                         block: launch.block,
                         cluster: Some(launch.cluster).filter(|&cluster| cluster != [1; 3]),
                         shared_bytes: launch.shared_bytes,
+                        carveout: kernel.carveout,
                         pdl: launch.pdl,
                         occupancy: rounded(occupancy.fraction),
                         blocks_per_sm: occupancy.blocks_per_sm,

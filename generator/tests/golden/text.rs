@@ -194,13 +194,33 @@ fn launchers_request_memsets_and_large_shared_memory() {
     assert_in_order(launcher, &parts);
 }
 
-/// A unit of one launch without dynamic shared memory or a cluster.
+/// A unit of one launch without dynamic shared memory, a cluster or a carve-out.
 fn plain_unit() -> PlannedUnit {
     let plain = |unit: &PlannedUnit| {
         matches!(&unit.variant().steps[..],
             [Step::Launch(launch)] if launch.shared_bytes == 0 && launch.cluster == [1; 3])
     };
-    plan(&mixed()).units.into_iter().find(plain).unwrap()
+    let mut unit = plan(&mixed()).units.into_iter().find(plain).unwrap();
+    unit.kernels[0].carveout = None;
+    unit
+}
+
+#[test]
+fn launchers_request_carveouts() {
+    let mut unit = plain_unit();
+    let launcher = |unit: &PlannedUnit| {
+        let source = unit_source(unit, "unit.h", "device.cuh").unwrap();
+        source[source.find("_launch(").unwrap()..].to_owned()
+    };
+    assert!(!launcher(&unit).contains("Carveout"));
+    unit.kernels[0].carveout = Some(57);
+    let parts = [
+        "cudaError_t error = cudaFuncSetAttribute(",
+        "cudaFuncAttributePreferredSharedMemoryCarveout, 57);",
+        "if (error != cudaSuccess) return error;",
+        "return cudaLaunchKernelEx(",
+    ];
+    assert_in_order(&launcher(&unit), &parts);
 }
 
 /// Checks that the parts occur in this order.

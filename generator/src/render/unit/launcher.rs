@@ -34,12 +34,13 @@ struct LauncherCall {
 impl LauncherContext {
     pub(super) fn new(unit: &PlannedUnit) -> Self {
         let steps = &unit.variant().steps;
+        let carveouts: Vec<_> = unit.kernels.iter().map(|kernel| kernel.carveout).collect();
         let launches: Vec<&Launch> = steps.iter().filter_map(launch_of).collect();
         Self {
             signature: launch_signature(unit, false),
             launches: !launches.is_empty(),
             attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
-            statements: statements(steps),
+            statements: statements(steps, &carveouts),
         }
     }
 }
@@ -109,8 +110,9 @@ fn attributes(launch: &Launch) -> usize {
     usize::from(launch.pdl) + usize::from(launch.cluster_blocks() > 1)
 }
 
-/// The calls of the launcher.
-fn statements(steps: &[Step]) -> Vec<LauncherCall> {
+/// The calls of the launcher; `carveouts` are those of its kernels, in the order of their launches.
+fn statements(steps: &[Step], carveouts: &[Option<u32>]) -> Vec<LauncherCall> {
+    let mut carveouts = carveouts.iter().copied();
     let mut calls: Vec<(Vec<String>, &str, Vec<String>)> = Vec::new();
     let mut shared = 0;
     let mut attributes_set = false;
@@ -135,6 +137,13 @@ fn statements(steps: &[Step]) -> Vec<LauncherCall> {
                         Vec::new(),
                         "cudaFuncSetAttribute",
                         shared_memory_arguments(launch),
+                    ));
+                }
+                if let Some(percent) = carveouts.next().flatten() {
+                    calls.push((
+                        Vec::new(),
+                        "cudaFuncSetAttribute",
+                        carveout_arguments(launch, percent),
                     ));
                 }
                 let mut setup = Vec::new();
@@ -185,6 +194,15 @@ fn shared_memory_arguments(launch: &Launch) -> Vec<String> {
         launch.kernel.to_string(),
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
         launch.shared_bytes.to_string(),
+    ]
+}
+
+/// Arguments of the call that sets the carve-out of a kernel.
+fn carveout_arguments(launch: &Launch, percent: u32) -> Vec<String> {
+    vec![
+        launch.kernel.to_string(),
+        "cudaFuncAttributePreferredSharedMemoryCarveout".to_owned(),
+        percent.to_string(),
     ]
 }
 

@@ -348,7 +348,11 @@ TDC_CPU_ENGINE cudaError_t read_attributes(const cudaLaunchConfig_t& config, dim
 TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAttribute attribute, int value) {
     const std::lock_guard<std::mutex> guard(grants.lock);
     switch (attribute) {
-        case cudaFuncAttributePreferredSharedMemoryCarveout: return cudaSuccess;
+        case cudaFuncAttributePreferredSharedMemoryCarveout:
+            if (value < -1 || value > 100) {
+                return error(cudaErrorInvalidValue, "a carve-out is a number of percent, or -1");
+            }
+            return cudaSuccess;
         case cudaFuncAttributeNonPortableClusterSizeAllowed:
             if (!device_has_clusters()) {
                 return error(cudaErrorNotSupported, "clusters need compute capability 9.0");

@@ -50,8 +50,12 @@ cudaError_t globalavgpool_b8_c32_h2_w4_global_pool_wt1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
-        &config, batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(256);

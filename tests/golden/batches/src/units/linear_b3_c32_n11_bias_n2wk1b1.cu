@@ -60,7 +60,11 @@ cudaError_t linear_b3_c32_n11_bias_n2wk1b1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(&config, batches_linear_b3_c32_n11_bias_n2wk1b1_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        batches_linear_b3_c32_n11_bias_n2wk1b1_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, batches_linear_b3_c32_n11_bias_n2wk1b1_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(18);

@@ -120,7 +120,12 @@ cudaError_t conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(
         &config, mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel, true);
     if (error != cudaSuccess) return error;
 

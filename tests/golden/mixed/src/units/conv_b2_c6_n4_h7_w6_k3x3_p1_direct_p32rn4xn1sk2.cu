@@ -109,8 +109,12 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
-        &config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(4, 1, 2);
@@ -118,6 +122,11 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
     error = cudaLaunchKernelEx(
         &config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, x, packed,
         static_cast<float*>(workspace), x_batch_stride);
+    if (error != cudaSuccess) return error;
+
+    error = cudaFuncSetAttribute(
+        mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, true);

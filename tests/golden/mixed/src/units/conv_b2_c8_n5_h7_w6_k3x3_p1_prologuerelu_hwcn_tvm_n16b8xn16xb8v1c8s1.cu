@@ -161,7 +161,12 @@ cudaError_t conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(
         &config, mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kernel, true);
     if (error != cudaSuccess) return error;
 

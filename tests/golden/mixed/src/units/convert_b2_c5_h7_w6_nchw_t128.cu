@@ -57,7 +57,11 @@ cudaError_t convert_b2_c5_h7_w6_nchw_t128_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(&config, mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(2);

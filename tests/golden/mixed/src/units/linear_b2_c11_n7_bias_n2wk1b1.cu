@@ -60,7 +60,11 @@ cudaError_t linear_b2_c11_n7_bias_n2wk1b1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(&config, mixed_linear_b2_c11_n7_bias_n2wk1b1_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_linear_b2_c11_n7_bias_n2wk1b1_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, mixed_linear_b2_c11_n7_bias_n2wk1b1_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(8);

@@ -55,8 +55,12 @@ cudaError_t maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
-        &config, mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(6);

@@ -423,7 +423,12 @@ cudaError_t tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1w
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
+    cudaError_t error = cudaFuncSetAttribute(
+        mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(
         &config,
         mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel, true);
     if (error != cudaSuccess) return error;

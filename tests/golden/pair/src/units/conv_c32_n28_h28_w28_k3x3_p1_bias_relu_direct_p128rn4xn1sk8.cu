@@ -108,7 +108,12 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
+    cudaError_t error = cudaFuncSetAttribute(
+        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(
         &config, pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial, true);
     if (error != cudaSuccess) return error;
 
@@ -117,6 +122,11 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
     error = cudaLaunchKernelEx(
         &config, pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial, x, packed,
         static_cast<float*>(workspace));
+    if (error != cudaSuccess) return error;
+
+    error = cudaFuncSetAttribute(
+        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -88,7 +88,12 @@ cudaError_t conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(
+    cudaError_t error = cudaFuncSetAttribute(
+        pair_conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_kernel,
+        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(
         &config, pair_conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_kernel, true);
     if (error != cudaSuccess) return error;
 

@@ -47,7 +47,12 @@ cudaError_t globalavgpool_c28_h28_w28_global_pool_wt1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(&config, pair_globalavgpool_c28_h28_w28_global_pool_wt1_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        pair_globalavgpool_c28_h28_w28_global_pool_wt1_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+        43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, pair_globalavgpool_c28_h28_w28_global_pool_wt1_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(28);

@@ -57,7 +57,11 @@ cudaError_t linear_c28_n10_bias_n4wk1b1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_attributes(&config, pair_linear_c28_n10_bias_n4wk1b1_kernel, true);
+    cudaError_t error = cudaFuncSetAttribute(
+        pair_linear_c28_n10_bias_n4wk1b1_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, pair_linear_c28_n10_bias_n4wk1b1_kernel, true);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(3);
