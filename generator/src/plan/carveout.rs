@@ -1,12 +1,12 @@
 //! Carve-outs: how much of the memory that an SM has for L1 and shared memory is shared memory while a kernel of a network runs.
 //!
-//! The driver's own choice lets an SM hold as many blocks of a kernel as possible. With programmatic dependent launch this costs time: blocks
-//! of the successor that start early are placed in pairs on the SMs that the predecessor left empty, and every change of the carve-out makes
-//! an SM wait until it is idle. See `docs/decisions.md`, "Carve-outs".
+//! The driver has a choice of its own for each kernel, and an SM must be idle before its carve-out changes, so kernels of a network should
+//! have one in common. But where an SM has room for more blocks than it needs, the blocks that start early by programmatic dependent launch
+//! are placed unevenly. See `docs/decisions.md`, "Carve-outs".
 
 use super::launch::LaunchPrediction;
 use super::unit::{PlannedKernel, PlannedUnit};
-use crate::cost::KernelWork;
+use crate::cost::{KernelWork, resident_blocks};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu};
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use std::collections::HashMap;
 /// capabilities). Some GPUs have only the smaller ones.
 const CAPACITIES: [u32; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 
-/// The least capacity in a network of one branch, KiB. Kernels that need less have it in common, so that it need not change between them.
+/// The least carve-out in a network of one branch, KiB. Kernels that need less have it in common.
 const LEAST: u32 = 100;
 
-/// The least capacity in a network of several branches, KiB: kernels of other branches run on the same SMs.
+/// The least carve-out in a network of several branches, KiB: kernels of other branches run on the same SMs.
 const LEAST_OF_BRANCHES: u32 = 164;
 
 /// Sets the carve-outs of a network's kernels: what the blocks of an SM need if they are distributed evenly, but not less than the least of
@@ -34,9 +34,9 @@ pub(super) fn set_carveouts(units: &mut [PlannedUnit], branches: usize, gpu: &Gp
         let predictions = LaunchPrediction::for_unit(unit, gpu);
         for (kernel, launch) in unit.kernels.iter_mut().zip(predictions) {
             let resident = launch.occupancy.blocks_per_sm;
-            let bytes = needed_bytes(&kernel.blueprint.work, resident, gpu);
-            let needed = bytes.max(u64::from(1024 * least));
-            kernel.carveout = Some(percent(needed, gpu));
+            let cluster = kernel.blueprint.cluster.iter().product();
+            let needed = needed_bytes(&kernel.blueprint.work, cluster, resident, gpu);
+            kernel.carveout = Some(capacity(needed, gpu).max(least.min(capacity(u64::MAX, gpu))));
         }
     }
 }
@@ -54,24 +54,27 @@ pub(super) fn agree_on_carveouts<'a>(units: impl Iterator<Item = &'a mut Planned
     }
 }
 
-/// The shared memory that the blocks of an SM need if all SMs have as many, of which at most `resident` run at a time.
-fn needed_bytes(work: &KernelWork, resident: u32, gpu: &Gpu) -> u64 {
-    let blocks = work.blocks.div_ceil(gpu.sms.into()).min(resident.into());
+/// The shared memory that the blocks of the busiest SM need if they are distributed evenly, of which at most `resident` run at a time.
+/// Clusters of `cluster` blocks do not occupy all SMs.
+fn needed_bytes(work: &KernelWork, cluster: u32, resident: u32, gpu: &Gpu) -> u64 {
+    let on_each_sm = resident_blocks(cluster, 1.0, gpu);
+    let blocks = (work.blocks as f64 / on_each_sm).ceil() as u64;
     match work.shared_bytes {
         0 => 0,
-        bytes => blocks * u64::from(bytes + gpu.shared_reserved),
+        bytes => blocks.min(resident.into()) * u64::from(bytes + gpu.shared_reserved),
     }
 }
 
-/// The least capacity of at least this size, percent of the GPU's largest. CUDA rounds such a number up to the next capacity.
-fn percent(bytes: u64, gpu: &Gpu) -> u32 {
-    let capacities = CAPACITIES.iter().map(|kib| 1024 * kib);
-    let mut sufficient = capacities.filter(|&capacity| u64::from(capacity) >= bytes);
-    let capacity = sufficient.next().unwrap_or(u32::MAX);
-    match capacity < gpu.shared_per_sm {
-        true => 100 * capacity / gpu.shared_per_sm,
-        false => 100,
-    }
+/// The least capacity of at least this size that the GPU has, else its largest, KiB.
+fn capacity(bytes: u64, gpu: &Gpu) -> u32 {
+    let of_gpu = CAPACITIES
+        .iter()
+        .filter(|&&kib| 1024 * kib <= gpu.shared_per_sm);
+    let mut sufficient = of_gpu
+        .clone()
+        .filter(|&&kib| u64::from(1024 * kib) >= bytes);
+    let found = sufficient.next().or(of_gpu.last());
+    found.copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -93,62 +96,64 @@ mod tests {
         kernels.map(|kernel| kernel.carveout).collect()
     }
 
-    /// The capacity that CUDA takes for a percentage of 228 KiB, KiB.
-    fn capacity(percent: u32) -> u32 {
-        let sufficient = |&kib: &u32| 100 * kib >= 228 * percent;
-        CAPACITIES.into_iter().find(sufficient).unwrap()
+    #[test]
+    fn capacities_are_those_of_the_gpu() {
+        let h200 = gpu("h200").unwrap();
+        assert_eq!(capacity(1, h200), 8);
+        assert_eq!(capacity(1024 * 100, h200), 100);
+        assert_eq!(capacity(1024 * 100 + 1, h200), 132);
+        assert_eq!(capacity(u64::MAX, h200), 228);
+        assert_eq!(capacity(u64::MAX, gpu("rtx5090").unwrap()), 100);
     }
 
     #[test]
-    fn percentages_are_those_of_capacities() {
+    fn blocks_are_distributed_over_the_sms_that_clusters_can_occupy() {
         let h200 = gpu("h200").unwrap();
-        for kib in CAPACITIES {
-            assert_eq!(capacity(percent(1024 * u64::from(kib), h200)), kib);
-        }
-        assert_eq!(capacity(percent(1024 * 100 + 1, h200)), 132);
-        assert_eq!(percent(1024 * 300, h200), 100);
-        // 100 KiB are all that these have.
-        assert_eq!(percent(1024 * 164, gpu("rtx5090").unwrap()), 100);
-        assert_eq!(percent(1024 * 33, gpu("rtx5090").unwrap()), 64);
+        let work = |blocks| KernelWork {
+            blocks,
+            shared_bytes: 59 * 1024,
+            ..KernelWork::default()
+        };
+        let kib =
+            |blocks, cluster, resident| needed_bytes(&work(blocks), cluster, resident, h200) / 1024;
+        assert_eq!(
+            [kib(132, 1, 3), kib(133, 1, 3), kib(500, 1, 3)],
+            [60, 120, 180]
+        );
+        // 15 clusters of eight run at a time, with one block on each of 120 SMs.
+        assert_eq!(
+            [kib(120, 8, 3), kib(128, 8, 3), kib(128, 8, 1)],
+            [60, 120, 60]
+        );
+        let no_shared_memory = KernelWork {
+            shared_bytes: 0,
+            ..work(1000)
+        };
+        assert_eq!(needed_bytes(&no_shared_memory, 1, 8, h200), 0);
     }
 
     /// Launches of one block and of several for an SM, with little and with much shared memory.
     const CHAIN: &str = "ops: [{op: conv, name: a, n: 64, kernel: 7, stride: 2}, {op: conv, name: b, n: 64}, \
         {op: global_avg_pool, name: pool}, {op: linear, name: fc, n: 10}]}";
 
-    /// The capacity is the least that holds the blocks of an SM, or that of the network.
+    /// The capacities of a plan's kernels, which hold their blocks, and are not all the least.
     fn check_capacities(plan: &NetworkPlan, least: u32) {
-        let mut above_least = 0;
-        for unit in &plan.units {
-            let predictions = LaunchPrediction::for_unit(unit, plan.gpu);
-            for (kernel, launch) in unit.kernels.iter().zip(predictions) {
-                let (work, symbol) = (&kernel.blueprint.work, &kernel.symbol);
-                let blocks = work.blocks.div_ceil(132);
-                let blocks = blocks.min(launch.occupancy.blocks_per_sm.into());
-                let needed = blocks * u64::from(work.shared_bytes + 1024);
-                let capacity = capacity(kernel.carveout.unwrap());
-                let holds = |kib: u32| u64::from(1024 * kib) >= needed;
-                assert!(holds(capacity) && capacity >= least, "{symbol}");
-                if capacity > least {
-                    above_least += 1;
-                    let at = CAPACITIES.iter().position(|&other| other == capacity);
-                    assert!(!holds(CAPACITIES[at.unwrap() - 1]), "{symbol}");
-                }
-            }
+        let capacities = carveouts(plan).into_iter().map(Option::unwrap);
+        let capacities: Vec<u32> = capacities.collect();
+        assert_eq!(capacities.iter().min(), Some(&least));
+        assert!(capacities.iter().any(|&kib| kib > least), "{capacities:?}");
+        for kernel in plan.units.iter().flat_map(|unit| &unit.kernels) {
+            let block = kernel.blueprint.work.shared_bytes;
+            assert!(1024 * kernel.carveout.unwrap() > block, "{}", kernel.symbol);
         }
-        assert!(above_least > 0);
     }
 
     #[test]
-    fn an_sm_holds_its_blocks() {
+    fn kernels_of_a_network_have_a_carveout_in_common_as_far_as_they_can() {
         let text = format!("{{name: net, gpu: h200, input: 1x3x224x224, {CHAIN}");
         let plan = &plans(&text)[0];
         assert_eq!(plan.branches(), 1);
         check_capacities(plan, 100);
-    }
-
-    #[test]
-    fn branches_have_room_for_each_other() {
         let text = "{name: net, gpu: h200, input: 1x512x28x28, ops: [{op: conv, name: a, n: 256}, \
              {op: max_pool, name: p, inputs: [input], kernel: 3, stride: 1, pad: 1}, {op: conv, name: b, n: 24, kernel: 1}, \
              {op: concat, name: c, inputs: [a, b]}]}";
@@ -159,31 +164,36 @@ mod tests {
 
     #[test]
     fn older_gpus_keep_the_choice_of_the_driver() {
-        let plan = &plans(&format!(
-            "{{name: net, gpu: a100, input: 1x3x64x64, {CHAIN}"
-        ))[0];
-        assert!(carveouts(plan).iter().all(Option::is_none));
+        let text = format!("{{name: net, gpu: a100, input: 1x3x64x64, {CHAIN}");
+        assert!(carveouts(&plans(&text)[0]).iter().all(Option::is_none));
+        // 100 KiB are all that this GPU has.
+        let text = format!("{{name: net, gpu: rtx5090, input: 1x3x64x64, {CHAIN}");
+        assert!(
+            carveouts(&plans(&text)[0])
+                .iter()
+                .all(|&kib| kib == Some(100))
+        );
     }
 
     #[test]
-    fn plans_for_several_gpus_agree() {
-        let text = format!("{{name: net, gpu: [h200, a100], input: 1x3x224x224, {CHAIN}");
-        let plans = plans(&text);
-        let of_name = |plan: &NetworkPlan| -> HashMap<String, Option<u32>> {
-            let kernels = plan.units.iter().flat_map(|unit| &unit.kernels);
-            kernels
-                .map(|kernel| (kernel.symbol.clone(), kernel.carveout))
-                .collect()
-        };
-        let [first, second] = [of_name(&plans[0]), of_name(&plans[1])];
-        let shared = first.iter().filter(|(name, _)| second.contains_key(*name));
-        let shared: Vec<_> = shared
-            .map(|(name, carveout)| (second[name], *carveout))
-            .collect();
-        assert!(!shared.is_empty());
-        assert!(
-            shared.iter().all(|(a, b)| a == b && a.is_some()),
-            "{shared:?}"
-        );
+    fn plans_that_share_kernels_agree() {
+        let text = format!("{{name: net, gpu: h200, input: 1x3x64x64, {CHAIN}");
+        let mut plans = [plans(&text).remove(0), plans(&text).remove(0)];
+        let set =
+            |plan: &mut NetworkPlan, unit: usize, kib| plan.units[unit].kernels[0].carveout = kib;
+        for (unit, [first, second]) in [
+            [Some(132), Some(196)],
+            [Some(228), Some(64)],
+            [None, Some(8)],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            set(&mut plans[0], unit, first);
+            set(&mut plans[1], unit, second);
+        }
+        agree_on_carveouts(plans.iter_mut().flat_map(|plan| &mut plan.units));
+        assert_eq!(carveouts(&plans[0]), carveouts(&plans[1]));
+        assert_eq!(carveouts(&plans[0])[..3], [Some(196), Some(228), Some(8)]);
     }
 }

@@ -21,7 +21,7 @@ pub struct PlannedKernel {
     pub x_dtype: DType,
     /// Element type of the unit's output, and of a residual.
     pub y_dtype: DType,
-    /// Preferred shared memory of an SM while it runs, percent of the largest possible; the rest is L1. `None` leaves it to the driver.
+    /// Preferred shared memory of an SM while it runs, KiB; the rest of the SM's memory is L1. `None` leaves it to the driver.
     pub carveout: Option<u32>,
 }
 

@@ -22,8 +22,12 @@ struct DeviceHeaderContext {
     winograd: bool,
     /// Whether any launch has attributes.
     attributes: bool,
+    /// Whether any kernel has a carve-out.
+    carveouts: bool,
     /// The oldest architecture whose kernels have attributes, as `ptxVersion` reports it.
     attribute_arch: u16,
+    /// Its major version.
+    attribute_major: u16,
     /// Cluster size that every GPU with clusters supports.
     portable_cluster: u32,
 }
@@ -73,7 +77,12 @@ pub fn device_header(
             attributes: units
                 .iter()
                 .any(|unit| unit.variant().steps.iter().any(has_attributes)),
+            carveouts: units
+                .iter()
+                .flat_map(|unit| &unit.kernels)
+                .any(|kernel| kernel.carveout.is_some()),
             attribute_arch: Launch::MIN_ATTRIBUTE_ARCH.sm,
+            attribute_major: Launch::MIN_ATTRIBUTE_ARCH.sm / 10,
             portable_cluster: Launch::MAX_PORTABLE_CLUSTER,
         },
     )

@@ -137,9 +137,9 @@ enum StepJson<'a> {
         cluster: Option<[u32; 3]>,
         /// Dynamic shared memory, bytes.
         shared_bytes: u32,
-        /// Preferred shared memory of an SM, percent of the largest possible, unless it is left to the driver.
+        /// Preferred shared memory of an SM, KiB, unless it is left to the driver.
         #[serde(skip_serializing_if = "Option::is_none")]
-        carveout: Option<u32>,
+        carveout_kib: Option<u32>,
         /// Whether the kernel may start before its predecessor has finished.
         pdl: bool,
         /// Resident threads of an SM over the maximum, 0 to 1.
@@ -322,7 +322,7 @@ fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
                         block: launch.block,
                         cluster: Some(launch.cluster).filter(|&cluster| cluster != [1; 3]),
                         shared_bytes: launch.shared_bytes,
-                        carveout: kernel.carveout,
+                        carveout_kib: kernel.carveout,
                         pdl: launch.pdl,
                         occupancy: rounded(occupancy.fraction),
                         blocks_per_sm: occupancy.blocks_per_sm,

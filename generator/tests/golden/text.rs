@@ -212,15 +212,40 @@ fn launchers_request_carveouts() {
         let source = unit_source(unit, "unit.h", "device.cuh").unwrap();
         source[source.find("_launch(").unwrap()..].to_owned()
     };
-    assert!(!launcher(&unit).contains("Carveout"));
-    unit.kernels[0].carveout = Some(57);
+    assert!(!launcher(&unit).contains("set_carveout"));
+    // A second kernel, after a memset.
+    let mut variant = unit.variant().clone();
+    let [Step::Launch(first)] = &variant.steps[..] else {
+        panic!("one launch");
+    };
+    let second = Launch {
+        kernel: "second".into(),
+        ..first.clone()
+    };
+    let memset = Step::Memset {
+        target: Arg::Y,
+        bytes: 64,
+    };
+    variant.steps = vec![memset, Step::Launch(first.clone()), Step::Launch(second)].into();
+    unit.unit.variants = vec![variant].into();
+    let mut kernel = unit.kernels[0].clone();
+    kernel.symbol = "second".to_owned();
+    unit.kernels.push(kernel);
+    unit.kernels[0].carveout = Some(132);
+    unit.kernels[1].carveout = Some(164);
     let parts = [
-        "cudaError_t error = cudaFuncSetAttribute(",
-        "cudaFuncAttributePreferredSharedMemoryCarveout, 57);",
-        "if (error != cudaSuccess) return error;",
-        "return cudaLaunchKernelEx(",
+        "cudaError_t error = cudaMemsetAsync(",
+        "error = set_carveout(",
+        &unit.kernels[0].symbol,
+        "132);",
+        "error = cudaLaunchKernelEx(",
+        "error = set_carveout(second, 164);",
+        "return cudaLaunchKernelEx(&config, second,",
     ];
     assert_in_order(&launcher(&unit), &parts);
+    let header = |unit| device_header("net", &[unit], &[gpu("h200").unwrap()]).unwrap();
+    assert!(header(&unit).contains("set_carveout(Kernel* kernel, int kib)"));
+    assert!(!header(&plain_unit()).contains("set_carveout"));
 }
 
 /// Checks that the parts occur in this order.

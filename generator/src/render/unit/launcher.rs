@@ -10,6 +10,9 @@ use tdc_runtime::{Arg, Launch, Step};
 /// The function of the folder's device header that sets the attributes of a launch.
 const SET_ATTRIBUTES: &str = "set_attributes";
 
+/// The function of the folder's device header that sets the carve-out of a kernel.
+const SET_CARVEOUT: &str = "set_carveout";
+
 /// The launcher in the template context.
 #[derive(Serialize)]
 pub(super) struct LauncherContext {
@@ -139,12 +142,9 @@ fn statements(steps: &[Step], carveouts: &[Option<u32>]) -> Vec<LauncherCall> {
                         shared_memory_arguments(launch),
                     ));
                 }
-                if let Some(percent) = carveouts.next().flatten() {
-                    calls.push((
-                        Vec::new(),
-                        "cudaFuncSetAttribute",
-                        carveout_arguments(launch, percent),
-                    ));
+                if let Some(kib) = carveouts.next().flatten() {
+                    let arguments = vec![launch.kernel.to_string(), kib.to_string()];
+                    calls.push((Vec::new(), SET_CARVEOUT, arguments));
                 }
                 let mut setup = Vec::new();
                 if attributes(launch) > 0 {
@@ -194,15 +194,6 @@ fn shared_memory_arguments(launch: &Launch) -> Vec<String> {
         launch.kernel.to_string(),
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
         launch.shared_bytes.to_string(),
-    ]
-}
-
-/// Arguments of the call that sets the carve-out of a kernel.
-fn carveout_arguments(launch: &Launch, percent: u32) -> Vec<String> {
-    vec![
-        launch.kernel.to_string(),
-        "cudaFuncAttributePreferredSharedMemoryCarveout".to_owned(),
-        percent.to_string(),
     ]
 }
 

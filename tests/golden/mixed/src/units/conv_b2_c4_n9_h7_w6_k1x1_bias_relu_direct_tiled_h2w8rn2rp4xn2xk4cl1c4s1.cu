@@ -172,9 +172,8 @@ cudaError_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = cudaFuncSetAttribute(
-        mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_kernel,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    cudaError_t error = set_carveout(
+        mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_kernel, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -118,9 +118,8 @@ cudaError_t conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_launch
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = cudaFuncSetAttribute(
-        mixed_conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_kernel,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    cudaError_t error = set_carveout(
+        mixed_conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_kernel, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

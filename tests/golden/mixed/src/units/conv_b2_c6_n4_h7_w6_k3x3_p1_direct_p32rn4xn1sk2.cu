@@ -109,9 +109,7 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = cudaFuncSetAttribute(
-        mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    cudaError_t error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, true);
@@ -124,9 +122,7 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
         static_cast<float*>(workspace), x_batch_stride);
     if (error != cudaSuccess) return error;
 
-    error = cudaFuncSetAttribute(
-        mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, true);

@@ -782,6 +782,23 @@ cudaError_t set_attributes(cudaLaunchConfig_t* config, Kernel* kernel, bool pdl,
     return cudaSuccess;
 }
 
+// Asks for this much shared memory on an SM while a kernel runs; the rest of the SM's memory is L1. GPUs
+// before sm_90 keep the driver's choice.
+template <class Kernel>
+cudaError_t set_carveout(Kernel* kernel, int kib) {
+    int device = 0, major = 0, max_bytes = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess) return error;
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error != cudaSuccess || major < 9) return error;
+    error = cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (error != cudaSuccess) return error;
+    // CUDA rounds up to the next size that the GPU has.
+    const int percent = 100 * 1024 * kib / max_bytes;
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent < 100 ? percent : 100);
+}
+
 }  // namespace mixed
 
 #endif  // MIXED_DEVICE_CUH

@@ -423,9 +423,8 @@ cudaError_t tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1w
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = cudaFuncSetAttribute(
-        mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    cudaError_t error = set_carveout(
+        mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

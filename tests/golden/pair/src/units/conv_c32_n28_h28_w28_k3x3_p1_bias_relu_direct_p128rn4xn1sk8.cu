@@ -108,9 +108,8 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = cudaFuncSetAttribute(
-        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    cudaError_t error = set_carveout(
+        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(
@@ -124,9 +123,7 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
         static_cast<float*>(workspace));
     if (error != cudaSuccess) return error;
 
-    error = cudaFuncSetAttribute(
-        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce,
-        cudaFuncAttributePreferredSharedMemoryCarveout, 43);
+    error = set_carveout(pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce, 100);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(
