@@ -67,14 +67,10 @@ fn needed_bytes(work: &KernelWork, cluster: u32, resident: u32, gpu: &Gpu) -> u6
 
 /// The least capacity of at least this size that the GPU has, else its largest, KiB.
 fn capacity(bytes: u64, gpu: &Gpu) -> u32 {
-    let of_gpu = CAPACITIES
-        .iter()
-        .filter(|&&kib| 1024 * kib <= gpu.shared_per_sm);
-    let mut sufficient = of_gpu
-        .clone()
-        .filter(|&&kib| u64::from(1024 * kib) >= bytes);
-    let found = sufficient.next().or(of_gpu.last());
-    found.copied().unwrap_or_default()
+    let of_gpu = CAPACITIES.into_iter();
+    let of_gpu = of_gpu.filter(|kib| 1024 * kib <= gpu.shared_per_sm);
+    let sufficient = of_gpu.clone().find(|&kib| u64::from(1024 * kib) >= bytes);
+    sufficient.or(of_gpu.max()).unwrap_or_default()
 }
 
 #[cfg(test)]
