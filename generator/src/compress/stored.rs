@@ -149,3 +149,70 @@ impl Context {
         Some(f64::from(ns) / 1e3)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::layer_times::{layer_problems, separate_ns};
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{ConvProblem, DType};
+    use tdc_runtime::{ConvShape, Padding};
+
+    /// A layer from NCHW to NCHW takes the same time in both ways in which the search knows its launches. Where formats between its factors
+    /// are faster, which only the planner's candidates have, it takes less.
+    #[test]
+    fn layers_in_nchw_take_the_time_of_their_launches() {
+        let mut clock = Clock::new(gpu("h200").unwrap());
+        let conv = |c, n, size, kernel, stride| {
+            let shape = ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(kernel / 2),
+                ..ConvShape::new(c, n, size, size, kernel, kernel)
+            };
+            LayerProblem::Conv(ConvProblem::new(shape))
+        };
+        let tucker = |d1, d2| Form::Tucker([d1, d2]);
+        let layers = [
+            (conv(64, 96, 14, 3, 1), tucker(32, 16)),
+            (conv(64, 96, 14, 3, 1), tucker(64, 32)),
+            (conv(64, 96, 14, 3, 1), tucker(32, 96)),
+            (conv(48, 31, 27, 5, 2), tucker(16, 24)),
+            (conv(48, 31, 27, 5, 2), Form::Dense),
+            (conv(256, 512, 7, 1, 1), Form::LowRank(64)),
+            (conv(32, 40, 28, 3, 1), Form::Cp(16)),
+            (conv(512, 512, 28, 3, 1), tucker(256, 256)),
+        ];
+        let mut equal = 0;
+        for (problem, form) in layers {
+            let nchw = Context {
+                problem,
+                stored: None,
+                exits: Vec::new(),
+                stores_output: false,
+            };
+            let formats = StoredFormats {
+                input: Format::default(),
+                output: Format::default(),
+                activations: DType::Fp32,
+            };
+            let stored = Context {
+                stored: Some(Stored {
+                    formats,
+                    precision: Precision::Fp32,
+                }),
+                ..nchw.clone()
+            };
+            clock.evaluate(layer_problems(&problem, form));
+            clock.evaluate(stored.stored_problems(form));
+            let launches = separate_ns(&clock, &nchw, form).unwrap();
+            let least = stored.stored_ns(&clock, form).unwrap();
+            assert!(
+                least <= launches,
+                "{problem:?} {form:?}: {least} {launches}"
+            );
+            equal += usize::from(least == launches);
+        }
+        // All but the last layer, whose core is large enough for NHWC.
+        assert_eq!(equal, layers.len() - 1);
+    }
+}
