@@ -15,10 +15,10 @@ use std::collections::HashMap;
 const CAPACITIES: [u32; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 
 /// The least carve-out in a network of one branch, KiB. Kernels that need less have it in common.
-const LEAST: u32 = 100;
+const LEAST: u64 = 100;
 
 /// The least carve-out in a network of several branches, KiB: kernels of other branches run on the same SMs.
-const LEAST_OF_BRANCHES: u32 = 164;
+const LEAST_OF_BRANCHES: u64 = 164;
 
 /// Sets the carve-outs of a network's kernels: what the blocks of an SM need if they are distributed evenly, but not less than the least of
 /// the network. GPUs without programmatic dependent launch keep the driver's choice.
@@ -27,8 +27,8 @@ pub(super) fn set_carveouts(units: &mut [PlannedUnit], branches: usize, gpu: &Gp
         return;
     }
     let least = match branches {
-        1 => LEAST,
-        _ => LEAST_OF_BRANCHES,
+        1 => 1024 * LEAST,
+        _ => 1024 * LEAST_OF_BRANCHES,
     };
     for unit in units {
         let predictions = LaunchPrediction::for_unit(unit, gpu);
@@ -36,7 +36,7 @@ pub(super) fn set_carveouts(units: &mut [PlannedUnit], branches: usize, gpu: &Gp
             let resident = launch.occupancy.blocks_per_sm;
             let cluster = kernel.blueprint.cluster.iter().product();
             let needed = needed_bytes(&kernel.blueprint.work, cluster, resident, gpu);
-            kernel.carveout = Some(capacity(needed, gpu).max(least.min(capacity(u64::MAX, gpu))));
+            kernel.carveout = Some(capacity(needed.max(least), gpu));
         }
     }
 }
