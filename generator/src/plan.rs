@@ -7,8 +7,8 @@
 //! 2. `candidates` lists all units that could compute one or several tasks, and the conversions between formats; `times` gives each
 //!    its measured or predicted time, which `choose` finds with the scheme and tile.
 //! 3. `select` finds the candidates that compute the graph in the least time, `lowering` makes them the tasks of the plan.
-//! 4. `unit` plans the kernels of each task, `branches` finds what runs side by side, `carveout` divides the memory of SMs, `memory` places all values and workspaces, and
-//!    `network`, `layer_set` and `kernel` put the plan together.
+//! 4. `unit` plans the kernels of each task, `branches` finds what runs side by side, `carveout` divides the memory of SMs, `memory` places
+//!    all values and workspaces, and `network`, `layer_set` and `kernel` put the plan together.
 
 mod arena;
 mod batches;

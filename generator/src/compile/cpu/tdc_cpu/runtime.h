@@ -350,7 +350,7 @@ TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAtt
     switch (attribute) {
         case cudaFuncAttributePreferredSharedMemoryCarveout:
             if (value < -1 || value > 100) {
-                return error(cudaErrorInvalidValue, "a carve-out is a number of percent, or -1");
+                return error(cudaErrorInvalidValue, "a carve-out is 0 to 100 percent, or -1");
             }
             return cudaSuccess;
         case cudaFuncAttributeNonPortableClusterSizeAllowed:
