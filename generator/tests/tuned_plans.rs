@@ -457,14 +457,14 @@ fn a_tucker_layer_uses_the_fastest_measured_lowering() {
         names.join(" ")
     };
     let three = "a.first a.core a.last";
-    // Each launch takes 0.43 us more in a network than when it is repeated.
+    // Each launch takes 0.28 us more in a network than when it is repeated.
     assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.9], "", ""), "a");
-    assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.1], "", ""), "a");
+    assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.3], "", ""), "a");
     assert_eq!(
         names([2.0, 3.0, 2.0, 6.5, 4.0], "", ""),
         "a.first a.core_last"
     );
-    assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.1], "", ""), "a");
+    assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.3], "", ""), "a");
     assert_eq!(names([2.0, 3.0, 0.6, 6.5, 4.1], "", ""), three);
     // A lowering that was not measured does not replace one that was; ties go to fewer launches.
     assert_eq!(names([2.0, 3.0, 1.0, 0.0, 0.0], "", ""), three);

@@ -180,7 +180,7 @@ mod tests {
             (conv(48, 31, 27, 5, 2), Form::Dense),
             (conv(256, 512, 7, 1, 1), Form::LowRank(64)),
             (conv(32, 40, 28, 3, 1), Form::Cp(16)),
-            (conv(512, 512, 28, 3, 1), tucker(256, 256)),
+            (conv(512, 512, 56, 3, 1), tucker(384, 384)),
         ];
         let mut equal = 0;
         for (problem, form) in layers {

@@ -1,9 +1,10 @@
 //! Carve-outs: how much of the memory that an SM has for L1 and shared memory is shared memory while a kernel of a network runs.
 //!
-//! The driver has a choice of its own for each kernel, and an SM must be idle before its carve-out changes, so kernels of a network should
-//! have one in common. But where an SM has room for more blocks than it needs, the blocks that start early by programmatic dependent launch
-//! are placed unevenly. See `docs/decisions.md`, "Carve-outs".
+//! The driver has a choice of its own for each kernel. But where an SM has room for more blocks than it needs, the blocks that start early
+//! by programmatic dependent launch are placed unevenly, and an SM must be idle before its carve-out changes, so that kernels with different
+//! ones cannot run side by side. See `docs/decisions.md`, "Carve-outs".
 
+use super::branches::Branches;
 use super::launch::LaunchPrediction;
 use super::unit::{PlannedKernel, PlannedUnit};
 use crate::cost::{KernelWork, resident_blocks};
@@ -14,29 +15,42 @@ use std::collections::HashMap;
 /// capabilities). Some GPUs have only the smaller ones.
 const CAPACITIES: [u32; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 
-/// The least carve-out in a network of one branch, KiB. Kernels that need less have it in common.
-const LEAST: u64 = 100;
+/// The least carve-out, KiB.
+const LEAST: u32 = 32;
 
-/// The least carve-out in a network of several branches, KiB: kernels of other branches run on the same SMs.
-const LEAST_OF_BRANCHES: u64 = 164;
-
-/// Sets the carve-outs of a network's kernels: what the blocks of an SM need if they are distributed evenly, but not less than the least of
-/// the network. GPUs without programmatic dependent launch keep the driver's choice.
-pub(super) fn set_carveouts(units: &mut [PlannedUnit], branches: usize, gpu: &Gpu) {
+/// Sets the carve-outs of a network's kernels. Those that may run side by side have the largest in common. Any other one has what the blocks
+/// of an SM need if they are distributed evenly, or, without shared memory, the same as the kernel before it. GPUs without programmatic
+/// dependent launch keep the driver's choice.
+///
+/// `unit_of_task` has the unit of each task, in execution order. Of a unit's tasks, one beside others decides, else the first one.
+pub(super) fn set_carveouts(
+    units: &mut [PlannedUnit],
+    unit_of_task: &[usize],
+    branches: &Branches,
+    gpu: &Gpu,
+) {
     if gpu.arch < FIRST_CLUSTER_GPU.arch {
         return;
     }
-    let least = match branches {
-        1 => 1024 * LEAST,
-        _ => 1024 * LEAST_OF_BRANCHES,
-    };
-    for unit in units {
-        let predictions = LaunchPrediction::for_unit(unit, gpu);
-        for (kernel, launch) in unit.kernels.iter_mut().zip(predictions) {
+    for (task, range) in branches.concurrent().into_iter().enumerate() {
+        if range != [task; 2] {
+            let kernels = &mut units[unit_of_task[task]].kernels;
+            kernels
+                .iter_mut()
+                .for_each(|kernel| kernel.carveout = Some(capacity(u64::MAX, gpu)));
+        }
+    }
+    let mut before = LEAST;
+    for &unit in unit_of_task {
+        let predictions = LaunchPrediction::for_unit(&units[unit], gpu);
+        for (kernel, launch) in units[unit].kernels.iter_mut().zip(predictions) {
             let resident = launch.occupancy.blocks_per_sm;
             let cluster = kernel.blueprint.cluster.iter().product();
-            let needed = needed_bytes(&kernel.blueprint.work, cluster, resident, gpu);
-            kernel.carveout = Some(capacity(needed.max(least), gpu));
+            let own = match needed_bytes(&kernel.blueprint.work, cluster, resident, gpu) {
+                0 => before,
+                bytes => capacity(bytes, gpu).max(LEAST),
+            };
+            before = *kernel.carveout.get_or_insert(own);
         }
     }
 }
@@ -132,30 +146,52 @@ mod tests {
     const CHAIN: &str = "ops: [{op: conv, name: a, n: 64, kernel: 7, stride: 2}, {op: conv, name: b, n: 64}, \
         {op: global_avg_pool, name: pool}, {op: linear, name: fc, n: 10}]}";
 
-    /// The capacities of a plan's kernels, which hold their blocks, and are not all the least.
-    fn check_capacities(plan: &NetworkPlan, least: u32) {
-        let capacities = carveouts(plan).into_iter().map(Option::unwrap);
-        let capacities: Vec<u32> = capacities.collect();
-        assert_eq!(capacities.iter().min(), Some(&least));
-        assert!(capacities.iter().any(|&kib| kib > least), "{capacities:?}");
-        for kernel in plan.units.iter().flat_map(|unit| &unit.kernels) {
-            let block = kernel.blueprint.work.shared_bytes;
-            assert!(1024 * kernel.carveout.unwrap() > block, "{}", kernel.symbol);
-        }
-    }
-
     #[test]
-    fn kernels_of_a_network_have_a_carveout_in_common_as_far_as_they_can() {
+    fn kernels_that_run_alone_have_what_their_blocks_need() {
         let text = format!("{{name: net, gpu: h200, input: 1x3x224x224, {CHAIN}");
         let plan = &plans(&text)[0];
         assert_eq!(plan.branches(), 1);
-        check_capacities(plan, 100);
-        let text = "{name: net, gpu: h200, input: 1x512x28x28, ops: [{op: conv, name: a, n: 256}, \
-             {op: max_pool, name: p, inputs: [input], kernel: 3, stride: 1, pad: 1}, {op: conv, name: b, n: 24, kernel: 1}, \
-             {op: concat, name: c, inputs: [a, b]}]}";
+        let mut without = 0;
+        let mut before = LEAST;
+        for layer in &plan.layers {
+            let unit = &plan.units[layer.unit];
+            let predictions = LaunchPrediction::for_unit(unit, plan.gpu);
+            for (kernel, launch) in unit.kernels.iter().zip(predictions) {
+                let work = &kernel.blueprint.work;
+                let cluster = kernel.blueprint.cluster.iter().product();
+                let resident = launch.occupancy.blocks_per_sm;
+                let expected = match work.shared_bytes {
+                    0 => {
+                        without += 1;
+                        before
+                    }
+                    _ => capacity(needed_bytes(work, cluster, resident, plan.gpu), plan.gpu)
+                        .max(LEAST),
+                };
+                assert_eq!(kernel.carveout, Some(expected), "{}", kernel.symbol);
+                before = expected;
+            }
+        }
+        assert!(without > 0);
+        let several: Vec<_> = carveouts(plan).into_iter().flatten().collect();
+        assert!(several.iter().any(|&kib| kib > LEAST), "{several:?}");
+    }
+
+    #[test]
+    fn kernels_that_run_side_by_side_have_the_largest() {
+        // `first` has the same unit as `a`, which runs beside `p`.
+        let text = "{name: net, gpu: h200, input: 1x512x28x28, ops: [{op: conv, name: first, n: 512}, \
+             {op: conv, name: a, n: 512}, {op: max_pool, name: p, inputs: [first], kernel: 3, stride: 1, pad: 1}, \
+             {op: conv, name: b, n: 24, kernel: 1}, {op: concat, name: c, inputs: [a, b]}, \
+             {op: conv, name: tail, n: 24, kernel: 1}]}";
         let plan = &plans(text)[0];
         assert!(plan.branches() > 1);
-        check_capacities(plan, 164);
+        let of_layer = |name: &str| {
+            let layer = plan.layers.iter().find(|layer| layer.name == name).unwrap();
+            plan.units[layer.unit].kernels[0].carveout.unwrap()
+        };
+        assert_eq!(["first", "a", "p", "b"].map(of_layer), [228; 4]);
+        assert!(of_layer("tail") < 228);
     }
 
     #[test]
@@ -163,12 +199,14 @@ mod tests {
         let text = format!("{{name: net, gpu: a100, input: 1x3x64x64, {CHAIN}");
         assert!(carveouts(&plans(&text)[0]).iter().all(Option::is_none));
         // 100 KiB are all that this GPU has.
-        let text = format!("{{name: net, gpu: rtx5090, input: 1x3x64x64, {CHAIN}");
+        let text = format!("{{name: net, gpu: rtx5090, input: 32x3x224x224, {CHAIN}");
+        let of_rtx5090 = carveouts(&plans(&text)[0]);
         assert!(
-            carveouts(&plans(&text)[0])
+            of_rtx5090
                 .iter()
-                .all(|&kib| kib == Some(100))
+                .all(|kib| (Some(32)..=Some(100)).contains(kib))
         );
+        assert!(of_rtx5090.contains(&Some(100)));
     }
 
     #[test]

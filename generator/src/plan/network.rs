@@ -200,7 +200,7 @@ pub(super) fn plan_network_fixed(
 ) -> Result<NetworkPlan, Vec<PlanError>> {
     let mut planner = planner.with_tile_policy(network.tiles);
     let graph = lower(&mut planner, TaskGraph::new(network));
-    let (units, unit_of_task) = plan_units(&mut planner, &network.name, &graph.tasks, fixed)?;
+    let (mut units, unit_of_task) = plan_units(&mut planner, &network.name, &graph.tasks, fixed)?;
     let variant = |task: usize| units[unit_of_task[task]].variant();
     let loads: Vec<Load> = unit_of_task
         .iter()
@@ -239,7 +239,8 @@ pub(super) fn plan_network_fixed(
             waits: branches.waits[index].clone(),
         });
     }
-    let mut plan = NetworkPlan {
+    set_carveouts(&mut units, &unit_of_task, &branches, planner.gpu());
+    Ok(NetworkPlan {
         name: network.name.clone(),
         gpu: planner.gpu(),
         inputs: inputs(network),
@@ -250,10 +251,7 @@ pub(super) fn plan_network_fixed(
         arena_bytes: memory.arena.bytes,
         arena_bytes_without_reuse: memory.arena.bytes_without_reuse,
         weights: WeightFile::from_units(slots),
-    };
-    let branches = plan.branches();
-    set_carveouts(&mut plan.units, branches, plan.gpu);
-    Ok(plan)
+    })
 }
 
 fn inputs(network: &Network) -> Vec<PlannedTensor> {

@@ -148,7 +148,7 @@ impl PlannedUnit {
             })
             .fold(0.0, f64::max);
         Load {
-            us: self.predicted_us + in_network_us(&self.problem, self.kernels.len(), gpu),
+            us: self.repeated_us() + in_network_us(&self.problem, self.kernels.len(), gpu),
             fill,
         }
     }

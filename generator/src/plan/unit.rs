@@ -58,6 +58,11 @@ impl PlannedUnit {
         &self.unit.variants[0]
     }
 
+    /// Its time when it is repeated, microseconds: measured if a table has it, else predicted.
+    pub(crate) fn repeated_us(&self) -> f64 {
+        self.measured_us.unwrap_or(self.predicted_us)
+    }
+
     fn launches(&self) -> impl Iterator<Item = LaunchWork> {
         self.kernels.iter().map(|kernel| LaunchWork {
             role: kernel.blueprint.role,

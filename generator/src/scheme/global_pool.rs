@@ -123,7 +123,7 @@ impl Scheme for GlobalPool {
                     fma_fraction: 0.1,
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    l2_round_trips: 2.0
+                    l2_round_trips: 3.2
                         + p.x.pixels() as f64 / if is_nhwc { 8.0 } else { 32.0 } / 4.0,
                     ..KernelWork::default()
                 },

@@ -77,8 +77,8 @@ pub(super) fn work(x: TensorShape) -> KernelWork {
         fma_fraction: 0.05,
         l2_bytes: bytes,
         dram_bytes: bytes,
-        // A block also reduces the maxima of its warps.
-        l2_round_trips: 3.3,
+        // A block also reduces the maxima of its warps, one after the other.
+        l2_round_trips: 7.0,
         ..KernelWork::default()
     }
 }

@@ -176,8 +176,8 @@ fn kernel_work(problem: &ConvertProblem) -> KernelWork {
         l2_bytes: bytes,
         dram_bytes: bytes,
         l2_round_trips: match is_to_split(problem) {
-            // The number of maxima, then the maxima.
-            true => 3.5,
+            // After the maxima are written: their number, the maxima, and the scale for all threads.
+            true => 10.0,
             false => 1.5,
         },
         ..KernelWork::default()

@@ -190,7 +190,7 @@ cudaError_t conv_c5_n32_h4_w7_k3x3_s2_p1_bias_relu_direct_tiled_h2w4rn2rp4xn4xk1
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        batches_conv_c5_n32_h4_w7_k3x3_s2_p1_bias_relu_direct_tiled_h2w4rn2rp4xn4xk12cl1c4s2_kernel, 100);
+        batches_conv_c5_n32_h4_w7_k3x3_s2_p1_bias_relu_direct_tiled_h2w4rn2rp4xn4xk12cl1c4s2_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

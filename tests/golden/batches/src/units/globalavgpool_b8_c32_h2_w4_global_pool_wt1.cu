@@ -50,7 +50,7 @@ cudaError_t globalavgpool_b8_c32_h2_w4_global_pool_wt1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel, 100);
+    cudaError_t error = set_carveout(batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, batches_globalavgpool_b8_c32_h2_w4_global_pool_wt1_kernel, true);

@@ -60,7 +60,7 @@ cudaError_t linear_b8_c32_n11_bias_n2wk1b1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(batches_linear_b8_c32_n11_bias_n2wk1b1_kernel, 100);
+    cudaError_t error = set_carveout(batches_linear_b8_c32_n11_bias_n2wk1b1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, batches_linear_b8_c32_n11_bias_n2wk1b1_kernel, true);

@@ -43,7 +43,7 @@ cudaError_t normalize_b8_c5_h4_w7_fromuint8nhwc_t64_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(batches_normalize_b8_c5_h4_w7_fromuint8nhwc_t64_kernel, 100);
+    cudaError_t error = set_carveout(batches_normalize_b8_c5_h4_w7_fromuint8nhwc_t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, batches_normalize_b8_c5_h4_w7_fromuint8nhwc_t64_kernel, true);

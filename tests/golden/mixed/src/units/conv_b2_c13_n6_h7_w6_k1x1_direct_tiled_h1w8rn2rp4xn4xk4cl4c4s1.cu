@@ -197,7 +197,7 @@ cudaError_t conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_launc
     cudaLaunchAttribute attributes[2] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_kernel, 100);
+        mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -284,7 +284,7 @@ cudaError_t conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1cg1s1_kernel, 100);
+        mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1cg1s1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -173,7 +173,7 @@ cudaError_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_kernel, 100);
+        mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -121,7 +121,7 @@ cudaError_t conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_launch(
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel, 100);
+        mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

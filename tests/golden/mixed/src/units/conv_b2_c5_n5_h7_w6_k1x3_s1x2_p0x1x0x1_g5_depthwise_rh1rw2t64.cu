@@ -119,7 +119,7 @@ cudaError_t conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_launch
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_kernel, 100);
+        mixed_conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -109,7 +109,7 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, 100);
+    cudaError_t error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_partial, true);
@@ -122,7 +122,7 @@ cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
         static_cast<float*>(workspace), x_batch_stride);
     if (error != cudaSuccess) return error;
 
-    error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, 100);
+    error = set_carveout(mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_reduce, true);

@@ -75,7 +75,7 @@ cudaError_t conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(mixed_conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_kernel, 100);
+    cudaError_t error = set_carveout(mixed_conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_kernel, true);

@@ -136,7 +136,7 @@ cudaError_t conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t6
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_kernel, 100);
+        mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -57,7 +57,7 @@ cudaError_t convert_b2_c5_h7_w6_nchw_t128_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, 100);
+    cudaError_t error = set_carveout(mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_convert_b2_c5_h7_w6_nchw_t128_kernel, true);

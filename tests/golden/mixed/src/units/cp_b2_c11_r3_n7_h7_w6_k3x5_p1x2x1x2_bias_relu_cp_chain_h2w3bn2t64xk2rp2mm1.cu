@@ -237,7 +237,7 @@ cudaError_t cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_kernel, 100);
+        mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

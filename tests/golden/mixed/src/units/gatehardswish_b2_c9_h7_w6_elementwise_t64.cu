@@ -38,7 +38,7 @@ cudaError_t gatehardswish_b2_c9_h7_w6_elementwise_t64_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(mixed_gatehardswish_b2_c9_h7_w6_elementwise_t64_kernel, 100);
+    cudaError_t error = set_carveout(mixed_gatehardswish_b2_c9_h7_w6_elementwise_t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_gatehardswish_b2_c9_h7_w6_elementwise_t64_kernel, true);

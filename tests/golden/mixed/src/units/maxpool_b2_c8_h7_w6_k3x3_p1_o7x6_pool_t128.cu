@@ -55,7 +55,7 @@ cudaError_t maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel, 100);
+    cudaError_t error = set_carveout(mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel, true);

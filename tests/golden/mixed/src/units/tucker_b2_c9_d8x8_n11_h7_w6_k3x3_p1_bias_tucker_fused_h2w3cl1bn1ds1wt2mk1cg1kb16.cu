@@ -424,7 +424,7 @@ cudaError_t tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1w
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel, 100);
+        mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

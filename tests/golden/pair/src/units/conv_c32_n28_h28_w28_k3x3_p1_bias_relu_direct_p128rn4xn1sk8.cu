@@ -109,7 +109,7 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial, 100);
+        pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_partial, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(
@@ -123,7 +123,7 @@ cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
         static_cast<float*>(workspace));
     if (error != cudaSuccess) return error;
 
-    error = set_carveout(pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce, 100);
+    error = set_carveout(pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -89,7 +89,7 @@ cudaError_t conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_launch(
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        pair_conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_kernel, 100);
+        pair_conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(

@@ -57,7 +57,7 @@ cudaError_t linear_c28_n10_bias_n4wk1b1_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(pair_linear_c28_n10_bias_n4wk1b1_kernel, 100);
+    cudaError_t error = set_carveout(pair_linear_c28_n10_bias_n4wk1b1_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, pair_linear_c28_n10_bias_n4wk1b1_kernel, true);

@@ -33,7 +33,7 @@ cudaError_t relu_c2_h4_w4_elementwise_t64_launch(
     config.stream = stream;
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
-    cudaError_t error = set_carveout(tiny_relu_c2_h4_w4_elementwise_t64_kernel, 100);
+    cudaError_t error = set_carveout(tiny_relu_c2_h4_w4_elementwise_t64_kernel, 32);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(&config, tiny_relu_c2_h4_w4_elementwise_t64_kernel, true);
