@@ -53,9 +53,9 @@ mod views;
 
 pub use arena::{Arena, Lifetime};
 pub use batches::{BatchSchedule, TENSOR_ALIGNMENT};
-#[cfg(feature = "compress")]
-pub(crate) use candidates::FusableReaders;
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
+#[cfg(feature = "compress")]
+pub(crate) use candidates::{FusableReaders, ProjectedPair};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 #[cfg(feature = "compress")]

@@ -49,7 +49,7 @@ impl Compression<'_> {
 fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
     let boundary_us = gpu.cost_model().network.boundary_us;
     let count = structures[0].layers.len();
-    let layers = (0..count).map(|index| {
+    let alone = (0..count).map(|index| {
         let layers = structures.iter().map(|structure| &structure.layers[index]);
         let forms = layers.flat_map(|layer| {
             let contexts = layer.contexts.iter();
@@ -60,8 +60,23 @@ fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
         });
         boundary_us + forms.fold(f64::INFINITY, f64::min)
     });
+    let alone: Vec<f64> = alone.collect();
+    // A convolution and its projection shortcut may be one launch.
+    let saved = structures[0].pairs.iter().enumerate().map(|(index, pair)| {
+        let [layer, shortcut] = pair.layers;
+        let may_be_joined = structures.iter().any(|structure| {
+            let contexts = &structure.layers[structure.pairs[index].layers[0]].contexts;
+            contexts.iter().any(|context| context.projected.is_some())
+        });
+        let joined = boundary_us + floor_us(&Problem::Projected(pair.unit.problem), gpu);
+        match may_be_joined {
+            true => (alone[layer] + alone[shortcut] - joined).max(0.0),
+            false => 0.0,
+        }
+    });
+    let layers = alone.iter().sum::<f64>() - saved.sum::<f64>();
     let others = structures.iter().map(|structure| structure.other_ns);
-    layers.sum::<f64>() + others.min().unwrap_or(0) as f64 / 1e3
+    layers + others.min().unwrap_or(0) as f64 / 1e3
 }
 
 impl Context {

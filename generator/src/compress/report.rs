@@ -220,11 +220,11 @@ impl Compression<'_> {
         let dense_time = NetworkTime::of_network(first.clock.planner(), &first.network)?;
         let time = NetworkTime::of_network(first.clock.planner(), &chosen)?;
         let us = |time: &NetworkTime, op: OpId| {
-            let steps = time.steps.iter().filter(|step| step.layer == Some(op));
-            steps.map(|step| step.ns as f64 / 1e3).sum::<f64>()
+            let parts = time.steps.iter().filter_map(|step| step.ns_of(op));
+            parts.sum::<f64>() / 1e3
         };
         let source = |time: &NetworkTime, op: OpId| {
-            let mut steps = time.steps.iter().filter(|step| step.layer == Some(op));
+            let mut steps = time.steps.iter().filter(|step| step.ns_of(op).is_some());
             match steps.all(|step| self.first().clock.is_measured(&step.problem)) {
                 true => TimeSource::Measured,
                 false => TimeSource::Predicted,

@@ -4,7 +4,7 @@
 //! form of a Tucker layer may be fused with the first factor of a later one. Times come from a [`Times`].
 //!
 //! 1. [`states`] lists what must be known before each layer: which later layers have promised their D1 to a launch that is already chosen,
-//!    and the choices that decide who adds a residual. States and the moves between them form an acyclic graph; a solution is a path.
+//!    and the choices that decide who adds a residual, or whether a convolution and its projection shortcut are one launch. States and the moves between them form an acyclic graph; a solution is a path.
 //! 2. [`bound`] relaxes the limits to prices (Lagrangian relaxation). For each state it has the least price of the layers from there on.
 //! 3. [`labels`] extends all partial solutions layer by layer. It keeps those that no other one with the same state dominates, and that can
 //!    still be better than the best solution known, by the bound.
@@ -68,7 +68,9 @@ impl Cost {
 /// What other layers must know of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Not a Tucker layer.
+    /// The layer as it is.
+    Dense,
+    /// Neither dense nor a Tucker layer.
     Other,
     /// A Tucker layer without a first factor.
     NoFirst,
@@ -106,10 +108,32 @@ pub(super) struct Layer {
     pub exits: Vec<Vec<Exit>>,
 }
 
-/// Layers whose choice between a Tucker layer and another form decides who adds a residual.
+/// What a group must know of the forms of its layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Criterion {
+    /// Whether they are Tucker layers, which decides who adds a residual.
+    #[default]
+    Tucker,
+    /// Whether they are dense, which decides whether one launch can compute all of them.
+    Dense,
+}
+
+impl Criterion {
+    /// Whether a form of this kind meets it.
+    pub(super) fn is_met_by(self, kind: Kind) -> bool {
+        match self {
+            Self::Tucker => matches!(kind, Kind::NoFirst | Kind::First(_)),
+            Self::Dense => kind == Kind::Dense,
+        }
+    }
+}
+
+/// Layers whose forms decide what launches of these layers compute.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Group {
-    /// The layers that have both, ascending. Bit i of a choice of the group: layer i of these is a Tucker layer.
+    /// What is decided by the forms.
+    pub criterion: Criterion,
+    /// The layers that have forms of both kinds, ascending. Bit i of a choice of the group: layer i of these meets the criterion.
     pub layers: Vec<usize>,
     /// For each choice: time of other launches that only this choice needs.
     pub ns: Vec<u64>,

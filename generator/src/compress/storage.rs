@@ -82,6 +82,7 @@ fn search_problem(
     };
     let groups = structure.groups.iter().enumerate();
     let groups = groups.map(|(index, group)| search::Group {
+        criterion: group.criterion,
         layers: group.layers.clone(),
         ns: (0..group.ns.len())
             .map(|choice| sum_ns(&|structure| structure.groups[index].ns[choice]))
@@ -96,7 +97,8 @@ fn search_problem(
                     search::Kind::First(d1s.partition_point(|&d| d < d1))
                 }
                 (Form::Tucker(_), None) => search::Kind::NoFirst,
-                (Form::Dense | Form::LowRank(_) | Form::Cp(_), _) => search::Kind::Other,
+                (Form::Dense, _) => search::Kind::Dense,
+                (Form::LowRank(_) | Form::Cp(_), _) => search::Kind::Other,
             },
             loss: loss_units(losses, layer.op, form),
             flops: problem.flops(form),

@@ -7,7 +7,8 @@
 use super::clock::Clock;
 use super::eligible::is_requested;
 use super::form::{Form, LayerProblem, form_of};
-use super::structure::{Context, Structure};
+use super::search::Criterion;
+use super::structure::{Context, Pair, Projected, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
 use crate::plan::{NetworkTime, StepTime, StoredFormats, StoredLayer};
 
@@ -30,8 +31,10 @@ impl Structure {
                 context.stored = stored;
             }
         }
+        structure.join_pairs();
         let mut of_groups = 0;
-        for (index, group) in self.groups.iter().enumerate() {
+        let groups = self.groups.iter().enumerate();
+        for (index, group) in groups.filter(|(_, group)| group.criterion == Criterion::Tucker) {
             let layers = group.layers.iter().enumerate();
             let bits = layers.map(|(bit, &layer)| {
                 let form = form_of(network, self.layers[layer].op);
@@ -46,6 +49,36 @@ impl Structure {
         let other_ns: u64 = others.map(|step| step.ns).sum();
         structure.other_ns = other_ns.saturating_sub(of_groups);
         structure
+    }
+
+    /// A dense convolution and its dense projection shortcut may be one launch where a plan stores what it reads and writes in its format.
+    fn join_pairs(&mut self) {
+        for Pair { layers, unit } in &self.pairs {
+            let [layer, shortcut] = layers.map(|index| self.layers[index].contexts.last());
+            let (Some(layer), Some(shortcut)) = (layer, shortcut) else {
+                continue;
+            };
+            let is_joined = [layer, shortcut].iter().all(|context| {
+                let is_sum = context.problem.dense().reads_residual();
+                context.stored.is_some_and(|Stored { formats, .. }| {
+                    formats.input == unit.problem.format
+                        && (!is_sum || formats.output == unit.problem.format)
+                })
+            });
+            if !is_joined {
+                continue;
+            }
+            let convolution = Projected::Convolution {
+                unit: Problem::Projected(unit.problem),
+                shortcut: Box::new(shortcut.clone()),
+            };
+            for (index, part) in layers.iter().zip([convolution, Projected::Shortcut]) {
+                // The last choice of a group is that all of its layers are dense.
+                if let Some(context) = self.layers[*index].contexts.last_mut() {
+                    context.projected = Some(part);
+                }
+            }
+        }
     }
 
     /// Of two convolutions that are added, either may write the sum. With another choice of their group than that of the plan, both write the
@@ -74,11 +107,12 @@ impl Structure {
 /// The launches of a layer.
 fn steps_of(time: &NetworkTime, op: OpId) -> Vec<&StepTime> {
     let steps = time.steps.iter();
-    steps.filter(|step| step.layer == Some(op)).collect()
+    let is_of_layer = |step: &&StepTime| [step.layer, step.projection].contains(&Some(op));
+    steps.filter(is_of_layer).collect()
 }
 
-/// How a layer with these launches is stored; `None` if it reads and writes NCHW in the units of its own kind, or if the config requests its
-/// scheme or layout.
+/// How a layer with these launches is stored; `None` if it reads and writes NCHW in the units of its own kind without conversions between its
+/// factors, or if the config requests its scheme or layout.
 fn stored(network: &Network, op: OpId, steps: &[&StepTime]) -> Option<Stored> {
     let (first, last) = (steps.first()?, steps.last()?);
     let (is_linear, precision) = match &network.op(op).kind {
@@ -86,9 +120,10 @@ fn stored(network: &Network, op: OpId, steps: &[&StepTime]) -> Option<Stored> {
         OpKind::Linear(linear) => (true, linear.options.precision),
         _ => return None,
     };
-    // Of a layer whose first factor another launch computes, what the first launch reads is not the layer's input.
+    // Of a layer whose first factor another launch computes, what the first launch reads is not the layer's input. A unit with a projection
+    // shortcut reads both inputs in one format.
     let [c, _] = LayerProblem::of(network, op)?.channels();
-    let reads_input = first.problem.x().c == c;
+    let reads_input = first.problem.x().c == c || first.projection == Some(op);
     let formats = StoredFormats {
         input: match reads_input {
             true => first.problem.kind().input().format,
@@ -98,7 +133,10 @@ fn stored(network: &Network, op: OpId, steps: &[&StepTime]) -> Option<Stored> {
         activations: network.activations,
     };
     let is_convolution = is_linear && !matches!(first.problem, Problem::Linear(_));
-    let is_nchw = [formats.input, formats.output] == [Format::default(); 2];
+    let is_nchw = [formats.input, formats.output] == [Format::default(); 2]
+        && !steps
+            .iter()
+            .any(|step| matches!(step.problem, Problem::Convert(_)));
     let is_stored = (is_convolution || !is_nchw) && !is_requested(network, op);
     is_stored.then_some(Stored { formats, precision })
 }
@@ -129,13 +167,29 @@ impl Context {
     /// The problems of all launches that may compute the layer in a form, as it is stored.
     pub(super) fn stored_problems(&self, form: Form) -> Vec<Problem> {
         let layer = self.stored_layer(form);
-        layer.iter().flat_map(StoredLayer::problems).collect()
+        let mut problems: Vec<Problem> = layer.iter().flat_map(StoredLayer::problems).collect();
+        if let (Some(Projected::Convolution { unit, .. }), Form::Dense) = (&self.projected, form) {
+            problems.push(*unit);
+        }
+        problems
     }
 
-    /// The time of the layer in a form as it is stored, if its problems were evaluated.
+    /// The time of the layer in a form as it is stored, if its problems were evaluated. That of a dense convolution includes its projection
+    /// shortcut if one launch may compute both.
     pub(super) fn stored_ns(&self, clock: &Clock, form: Form) -> Option<u32> {
-        let layer = self.stored_layer(form)?;
-        layer.least_ns(|problem| clock.ns(problem))
+        let alone = || {
+            let layer = self.stored_layer(form)?;
+            layer.least_ns(|problem| clock.ns(problem))
+        };
+        match (&self.projected, form) {
+            (Some(Projected::Shortcut), Form::Dense) => Some(0),
+            (Some(Projected::Convolution { unit, shortcut }), Form::Dense) => {
+                let separate = alone().zip(shortcut.stored_ns(clock, form));
+                let separate = separate.map(|(layer, shortcut)| layer.saturating_add(shortcut));
+                clock.ns(unit).into_iter().chain(separate).min()
+            }
+            _ => alone(),
+        }
     }
 
     /// The floor of the layer in a form as it is stored, microseconds: the least sum of the floors of launches that compute it.
@@ -187,6 +241,7 @@ mod tests {
             let nchw = Context {
                 problem,
                 stored: None,
+                projected: None,
                 exits: Vec::new(),
                 stores_output: false,
             };

@@ -1,19 +1,20 @@
 //! What the layers of a network compute, depending on the forms of other layers.
 //!
-//! The planner folds ops into the layers before or after them. Two of its rules depend on forms:
+//! The planner folds ops into the layers before or after them, and computes some layers together. Three of its rules depend on forms:
 //!
 //! - Of two convolutions that are added, a Tucker layer adds the other one, if that is not a Tucker layer; else the later one adds the
 //!   earlier one. Such a pair is a [group](Group): what both compute depends on which of them are Tucker layers.
+//! - A 1x1 convolution and its projection shortcut may be one launch if both are dense. They are a group as well.
 //! - Of the Tucker layers that read a Tucker layer's output, the first one that has a first factor is the one whose factor can be fused
 //!   with it.
 //!
 //! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
 
 use super::form::{Form, LayerProblem, with_forms};
-use super::search::{Exit, Group};
+use super::search::{Criterion, Exit, Group};
 use super::stored::Stored;
 use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem};
-use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
+use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, ProjectedPair, Task};
 use std::collections::BTreeMap;
 
 /// A layer that may have several forms, or Tucker ranks that are kept.
@@ -54,10 +55,35 @@ pub(super) struct Context {
     /// How it is stored, unless it reads and writes NCHW in the units of its own kind. Then no launch also computes the first factor of another
     /// layer.
     pub stored: Option<Stored>,
+    /// The part that it has in the launch of a dense convolution and its projection shortcut.
+    pub projected: Option<Projected>,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
     /// Whether its own output is stored too when one of them is.
     pub stores_output: bool,
+}
+
+/// The part of a layer in the launch of a dense convolution and its projection shortcut.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Projected {
+    /// The convolution.
+    Convolution {
+        /// What the launch computes.
+        unit: Problem,
+        /// The shortcut in a launch of its own.
+        shortcut: Box<Context>,
+    },
+    /// The shortcut: its time is part of that of the convolution.
+    Shortcut,
+}
+
+/// A convolution and its projection shortcut, which are a group.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pair {
+    /// Indices of the convolution and of the shortcut among the layers.
+    pub layers: [usize; 2],
+    /// What one launch for both computes.
+    pub unit: ProjectedPair,
 }
 
 /// The layers of a network, in the order in which they run.
@@ -65,6 +91,7 @@ pub(super) struct Context {
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
     pub groups: Vec<Group>,
+    pub pairs: Vec<Pair>,
     /// Time of all other launches, nanoseconds.
     pub other_ns: u64,
 }
@@ -77,29 +104,39 @@ impl Structure {
         forms: &BTreeMap<OpId, Vec<Form>>,
         planner: &mut Planner,
     ) -> Result<Self, Vec<PlanError>> {
-        let layers = forms.iter().map(|(&op, forms)| Layer {
+        let (forms, pairs) = with_projections(network, forms);
+        let layers = forms.into_iter().map(|(op, forms)| Layer {
             op,
-            forms: forms.clone(),
+            forms,
             group: None,
             contexts: Vec::new(),
         });
         let mut structure = Self {
             layers: layers.collect(),
             groups: Vec::new(),
+            pairs: Vec::new(),
             other_ns: 0,
         };
         structure.add_groups(network);
+        structure.add_pairs(pairs);
         let base = Folded::new(network, &structure, &[]);
         for index in 0..structure.layers.len() {
-            if structure.layers[index].group.is_none() {
-                let context = base.context(&structure, index);
-                structure.layers[index].contexts.push(context);
-            }
+            let contexts = match structure.layers[index].group {
+                None => 1,
+                Some(group) => match structure.groups[group].criterion {
+                    Criterion::Tucker => 0,
+                    Criterion::Dense => structure.groups[group].ns.len(),
+                },
+            };
+            let context = base.context(&structure, index);
+            structure.layers[index].contexts = vec![context; contexts];
         }
         let base_ns = base.other_ns(&structure, planner)?;
         structure.other_ns = base_ns;
         for group in 0..structure.groups.len() {
-            structure.add_choices(network, group, base_ns, planner)?;
+            if structure.groups[group].criterion == Criterion::Tucker {
+                structure.add_choices(network, group, base_ns, planner)?;
+            }
         }
         Ok(structure)
     }
@@ -146,9 +183,40 @@ impl Structure {
                 self.layers[index].group = Some(self.groups.len());
             }
             self.groups.push(Group {
+                criterion: Criterion::Tucker,
                 layers: varying,
                 ns: Vec::new(),
             });
+        }
+    }
+
+    /// The convolutions with projection shortcuts. What else is folded into both does not depend on their forms, none of which is a Tucker layer.
+    fn add_pairs(&mut self, pairs: Vec<ProjectedPair>) {
+        for unit in pairs {
+            let index = |op: OpId| self.layers.iter().position(|layer| layer.op == op);
+            let (Some(layer), Some(shortcut)) = (index(unit.layer), index(unit.shortcut)) else {
+                continue;
+            };
+            let layers = [layer, shortcut];
+            let is_free = |&index: &usize| {
+                let layer = &self.layers[index];
+                layer.group.is_none() && !layer.can_be_tucker(true)
+            };
+            if !layers.iter().all(is_free) {
+                continue;
+            }
+            let mut varying = layers.to_vec();
+            varying.retain(|&index| self.layers[index].forms.len() > 1);
+            varying.sort_unstable();
+            for index in layers {
+                self.layers[index].group = Some(self.groups.len());
+            }
+            self.groups.push(Group {
+                criterion: Criterion::Dense,
+                ns: vec![0; 1 << varying.len()],
+                layers: varying,
+            });
+            self.pairs.push(Pair { layers, unit });
         }
     }
 
@@ -184,6 +252,30 @@ impl Structure {
     }
 }
 
+/// The convolutions of a network with projection shortcuts that may be dense; and the forms of all layers, with the one form of layers of such
+/// pairs that stay dense.
+fn with_projections(
+    network: &Network,
+    forms: &BTreeMap<OpId, Vec<Form>>,
+) -> (BTreeMap<OpId, Vec<Form>>, Vec<ProjectedPair>) {
+    let mut forms = forms.clone();
+    let can_be_dense = forms
+        .iter()
+        .filter(|(_, forms)| forms.contains(&Form::Dense));
+    let dense = with_forms(network, can_be_dense.map(|(&op, _)| (op, Form::Dense)));
+    let pairs = ProjectedPair::all(&FoldedNetwork::new(&dense).graph);
+    for pair in &pairs {
+        let layers = [pair.layer, pair.shortcut];
+        // Without forms of either the pair is one of the other launches.
+        if layers.iter().any(|op| forms.contains_key(op)) {
+            for op in layers {
+                forms.entry(op).or_insert_with(|| vec![Form::Dense]);
+            }
+        }
+    }
+    (forms, pairs)
+}
+
 /// A network in which every layer that can be a Tucker layer is one, but for some.
 struct Folded {
     network: FoldedNetwork,
@@ -217,6 +309,7 @@ impl Folded {
         Context {
             problem: self.problem(op),
             stored: None,
+            projected: None,
             exits: exits
                 .filter_map(layer_of)
                 .map(|layer| Exit { layer })

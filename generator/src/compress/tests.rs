@@ -363,6 +363,41 @@ fn network_of_a_batch(is_flattened: bool) -> Network {
     builder.finish().unwrap()
 }
 
+/// Two residual blocks whose last convolutions are 1x1, each with a projection shortcut; that of the second one has a stride.
+fn network_with_projections() -> Network {
+    let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 64, 28, 28));
+    // Name, input, kernel, stride and output channels. The last two of a block are added.
+    let first = [
+        ("a1", "input", 1, 1, 64),
+        ("a2", "a1", 3, 1, 64),
+        ("a3", "a2", 1, 1, 256),
+        ("a_shortcut", "input", 1, 1, 256),
+    ];
+    let second = [
+        ("b1", "a", 3, 2, 128),
+        ("b2", "b1", 1, 1, 512),
+        ("b_shortcut", "a", 1, 2, 512),
+    ];
+    for (block, convs) in [("a", &first[..]), ("b", &second[..])] {
+        for &(name, input, kernel, stride, n) in convs {
+            let conv = ConvOptions {
+                kernel: [kernel; 2],
+                stride: [stride; 2],
+                bias: true,
+                ..ConvOptions::new(n)
+            };
+            builder.op(name, Some(&[input.to_owned()]), OpOptions::Conv(conv));
+        }
+        let added: Vec<String> = convs[convs.len() - 2..]
+            .iter()
+            .map(|conv| conv.0.to_owned())
+            .collect();
+        let sum = OpOptions::Binary(BinaryOp::Add, Activation::Relu);
+        builder.op(block, Some(&added), sum);
+    }
+    builder.finish().unwrap()
+}
+
 /// Layers in NHWC are searched by their times in NHWC: no choice is planned slower than the search has it, and the dense network exactly so;
 /// and what is found takes at most 1 % more than the best of all planned assignments.
 #[test]
@@ -378,7 +413,11 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
     };
     let gpu = gpu("h200").unwrap();
     let mut random = Random(7);
-    let mut networks = vec![network_of_a_batch(false), network_of_a_batch(true)];
+    let mut networks = vec![
+        network_of_a_batch(false),
+        network_of_a_batch(true),
+        network_with_projections(),
+    ];
     networks.extend((0..6).map(|_| random_network(&mut random)));
     let types = [
         (Precision::Fp32, DType::Fp32),
@@ -386,6 +425,8 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
         (Precision::Fp16, DType::Fp32),
     ];
     let (mut stored, mut compared, mut decomposed) = (0, 0, 0);
+    // Choices with one launch, or with two, for a convolution and its projection shortcut.
+    let (mut joined, mut separate) = (0, 0);
     for (network, &(precision, activations)) in networks
         .iter()
         .flat_map(|network| types.iter().map(move |types| (network, types)))
@@ -422,8 +463,17 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
                 compared += 1;
             }
             decomposed += usize::from(found.us < dense.us);
+            let chosen = with_forms(compression.dense(), choice.forms.iter().copied());
+            let planner = compression.targets[0].clock.planner();
+            let time = NetworkTime::of_network(planner, &chosen).unwrap();
+            let mut steps = time.steps.iter();
+            match steps.any(|step| step.projection.is_some()) {
+                true => joined += 1,
+                false => separate += 1,
+            }
         }
     }
+    assert!(joined >= 3 && separate >= 3, "{joined} {separate}");
     assert!(
         stored >= 10 && compared >= 15 && decomposed >= 20,
         "{stored} {compared} {decomposed}"
@@ -461,6 +511,40 @@ fn conversions_of_outputs_are_counted() {
         times.push(dense.us);
     }
     assert!(times[0] + 1.0 < times[1], "{times:?}");
+}
+
+/// A conversion between the factors of a layer is part of the layer's time, and of nothing else.
+#[test]
+fn conversions_between_factors_are_counted_once() {
+    let ranks = Form::Tucker([384, 384]);
+    let losses = |_: OpId, form: Form| f64::from(u8::from(form != ranks && form != Form::Dense));
+    let scope = Scope {
+        step: 384,
+        ..Scope::default()
+    };
+    let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 1024, 56, 56));
+    builder.op("a", None, OpOptions::Conv(ConvOptions::new(1024)));
+    builder.op("pool", None, OpOptions::GlobalAvgPool);
+    let network = builder.finish().unwrap();
+    let gpu = gpu("h200").unwrap();
+    let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+    let found = compression.choose(&[Limit::Loss(0.0)]).unwrap();
+    assert_eq!(found.forms[0].1, ranks);
+    let chosen = with_forms(&network, found.forms.iter().copied());
+    let planner = compression.targets[0].clock.planner();
+    let time = NetworkTime::of_network(planner, &chosen).unwrap();
+    let mut steps = time.steps.iter().filter(|step| step.layer.is_some());
+    assert!(steps.any(|step| matches!(step.problem, Problem::Convert(_))));
+    let storage = compression.storage_of(&found).unwrap();
+    let mut times = storage.layer_times(&mut compression.targets);
+    let goal = Goal {
+        minimise: Resource::Time,
+        limits: vec![Limit::Loss(0.0).of_resource()],
+    };
+    let searched = Search::new(&storage.problem, &mut times)
+        .solve(&goal)
+        .unwrap();
+    assert_eq!(searched.cost.ns as f64 / 1e3, found.us);
 }
 
 /// A limit that one storage keeps can be kept, though another one does not.

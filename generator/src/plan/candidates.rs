@@ -54,11 +54,13 @@ pub use conversions::FormatConversion;
 pub(super) use conversions::output_task;
 #[cfg(feature = "compress")]
 pub(crate) use next_factor::FusableReaders;
+#[cfg(feature = "compress")]
+pub(crate) use projection::ProjectedPair;
 
 impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.candidates_of_layers();
+        let mut candidates = self.candidates_of_single_layers();
         squeeze_excite::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
@@ -66,9 +68,16 @@ impl TaskGraph {
         candidates
     }
 
-    /// The same without the kinds that `compress` does not consider: those that cover several layers, unless the second one is only the first factor of a
-    /// Tucker layer, and normalised inputs.
+    /// The same without the kinds that `compress` does not consider: merged siblings, squeeze-and-excites in fewer launches, and normalised
+    /// inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
+        let mut candidates = self.candidates_of_single_layers();
+        projection::add(self, &mut candidates);
+        candidates
+    }
+
+    /// Those that cover one layer, possibly with the first factor of the next Tucker layer.
+    fn candidates_of_single_layers(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         separate::add(self, &mut candidates);
         fused_factors::add(self, &mut candidates);

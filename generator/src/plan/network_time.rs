@@ -27,8 +27,10 @@ pub struct NetworkTime {
 pub struct StepTime {
     /// The task's name.
     pub name: String,
-    /// The layer whose weights it reads.
+    /// The layer whose weights it reads, or between whose factors it converts formats.
     pub layer: Option<OpId>,
+    /// The projection shortcut that it computes too.
+    pub projection: Option<OpId>,
     /// What it computes.
     pub problem: Problem,
     /// Its time in the network, nanoseconds.
@@ -48,9 +50,26 @@ pub struct LayerTime {
     pub weight_bytes: u64,
 }
 
+impl StepTime {
+    /// The part of its time that a layer takes, nanoseconds: all of it, or in a unit of a convolution and its projection shortcut the part of
+    /// the layer's operations. `None` if it does not compute the layer.
+    pub fn ns_of(&self, layer: OpId) -> Option<f64> {
+        let ns = self.ns as f64;
+        let Problem::Projected(projected) = &self.problem else {
+            return (self.layer == Some(layer)).then_some(ns);
+        };
+        let of_layers = [self.layer, self.projection];
+        let part = of_layers.iter().position(|of| *of == Some(layer))?;
+        let flops = projected
+            .convolutions()
+            .map(|conv| Problem::Conv(conv).flops() as f64);
+        Some(ns * flops[part] / flops.iter().sum::<f64>())
+    }
+}
+
 impl NetworkTime {
-    /// The time of a network by the cost model, with the planner's correction. No unit computes several layers, such as merged siblings, so
-    /// that rank choice can add up the times of layers.
+    /// The time of a network by the cost model, with the planner's correction. No unit computes merged siblings, so that rank choice can add
+    /// up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -61,7 +80,8 @@ impl NetworkTime {
             match planner.task_ns(task) {
                 Ok(ns) => steps.push(StepTime {
                     name: task.name.clone(),
-                    layer: task.parameters.layer,
+                    layer: layer_of(&graph, task),
+                    projection: task.parameters.projection.as_ref().map(|added| added.layer),
                     problem: task.problem,
                     ns,
                 }),
@@ -78,6 +98,17 @@ impl NetworkTime {
     pub fn ns(&self) -> u64 {
         self.steps.iter().map(|step| step.ns).sum()
     }
+}
+
+/// See [`StepTime::layer`].
+fn layer_of(graph: &TaskGraph, task: &Task) -> Option<OpId> {
+    if !matches!(task.problem, Problem::Convert(_)) {
+        return task.parameters.layer;
+    }
+    let writer = graph.tasks.iter().find(|writer| writer.y == task.x)?;
+    let reader = &graph.tasks[graph.only_reader(task.y)?];
+    let layer = writer.parameters.layer;
+    layer.filter(|_| reader.parameters.layer == layer)
 }
 
 impl Planner {

@@ -1,21 +1,23 @@
 //! The states of the search: what must be known before a layer, beside the resources that the layers before it take.
 
-use super::{Form, Fusion, Kind, Problem, Targets, Work};
+use super::{Criterion, Form, Fusion, Kind, Problem, Targets, Work};
 use std::collections::BTreeMap;
 
 /// A [`Kind`] without the D1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
+    Dense,
     Other,
     NoFirst,
     First,
 }
 
 impl Class {
-    const ALL: [Self; 3] = [Self::Other, Self::NoFirst, Self::First];
+    const ALL: [Self; 4] = [Self::Dense, Self::Other, Self::NoFirst, Self::First];
 
     fn of(form: &Form) -> Self {
         match form.kind {
+            Kind::Dense => Self::Dense,
             Kind::Other => Self::Other,
             Kind::NoFirst => Self::NoFirst,
             Kind::First(_) => Self::First,
@@ -23,7 +25,16 @@ impl Class {
     }
 
     fn is_tucker(self) -> bool {
-        self != Self::Other
+        self.meets(Criterion::Tucker)
+    }
+
+    fn meets(self, criterion: Criterion) -> bool {
+        criterion.is_met_by(match self {
+            Self::Dense => Kind::Dense,
+            Self::Other => Kind::Other,
+            Self::NoFirst => Kind::NoFirst,
+            Self::First => Kind::First(0),
+        })
     }
 }
 
@@ -61,10 +72,10 @@ impl Promise {
         self.allowed.contains(&true).then_some(self)
     }
 
-    /// Whether the layer is a Tucker layer, if that is known.
-    fn is_tucker(&self) -> Option<bool> {
+    /// Whether the layer meets a criterion, if that is known.
+    fn meets(&self, criterion: Criterion) -> Option<bool> {
         let allowed = Class::ALL.into_iter().filter(|&class| self.allows(class));
-        let mut kinds = allowed.map(Class::is_tucker);
+        let mut kinds = allowed.map(|class| class.meets(criterion));
         let first = kinds.next()?;
         kinds.all(|kind| kind == first).then_some(first)
     }
@@ -75,7 +86,7 @@ impl Promise {
 struct State {
     /// By layer, for layers from here on.
     promises: BTreeMap<usize, Promise>,
-    /// For earlier layers of groups that later layers belong to: whether it is a Tucker layer.
+    /// For earlier layers of groups that later layers belong to: whether it meets the group's criterion.
     chosen: BTreeMap<usize, bool>,
 }
 
@@ -187,7 +198,10 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
         }
         let mut decided = state.clone();
         decided.promises.remove(&layer);
-        decided.chosen.insert(layer, class.is_tucker());
+        if let Some(group) = problem.layers[layer].group {
+            let criterion = problem.groups[group].criterion;
+            decided.chosen.insert(layer, class.meets(criterion));
+        }
         for state in with_group_decided(problem, layer, &decided) {
             let (choice, ns) = group_choice(problem, layer, &state);
             let mut add = |exit: Option<(usize, Targets)>, states: Vec<State>| {
@@ -235,16 +249,18 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
     moves
 }
 
-/// The states in which the later layers of the layer's group have promised whether they are Tucker layers.
+/// The states in which the later layers of the layer's group have promised whether they meet its criterion.
 fn with_group_decided(problem: &Problem, layer: usize, state: &State) -> Vec<State> {
     let mut states = vec![state.clone()];
     let Some(group) = problem.layers[layer].group else {
         return states;
     };
-    for &member in problem.groups[group].layers.iter().filter(|&&m| m > layer) {
+    let group = &problem.groups[group];
+    for &member in group.layers.iter().filter(|&&m| m > layer) {
         let promise = state.promise(problem, member);
         let kinds = [false, true].into_iter();
-        let kinds = kinds.filter_map(|kind| promise.only(|class| class.is_tucker() == kind));
+        let kinds =
+            kinds.filter_map(|kind| promise.only(|class| class.meets(group.criterion) == kind));
         let promised = kinds.flat_map(|promise| {
             let states = states.iter();
             states.map(move |state| state.promising(member, promise))
@@ -260,14 +276,14 @@ fn group_choice(problem: &Problem, layer: usize, state: &State) -> (usize, u64) 
         return (0, 0);
     };
     let group = &problem.groups[group];
-    let is_tucker = |member: &usize| {
+    let meets = |member: &usize| {
         let promised = state.promises.get(member);
-        let promised = promised.and_then(Promise::is_tucker);
+        let promised = promised.and_then(|promise| promise.meets(group.criterion));
         promised.or_else(|| state.chosen.get(member).copied()) == Some(true)
     };
     let members = group.layers.iter().enumerate();
     let choice = members
-        .filter(|(_, member)| is_tucker(member))
+        .filter(|(_, member)| meets(member))
         .map(|(bit, _)| 1 << bit)
         .sum();
     let is_last = group.layers.last() == Some(&layer);

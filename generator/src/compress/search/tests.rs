@@ -65,7 +65,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
     };
     for _ in 0..count {
         let d1s = random.below(3);
-        let has_no_first = random.below(2) == 0;
+        let [has_no_first, has_other] = [0, 1].map(|_| random.below(2) == 0);
         let mut forms = Vec::new();
         let mut form = |kind| Form {
             kind,
@@ -73,14 +73,17 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
             flops: random.below(7) as u64,
             weight_bytes: random.below(5) as u64,
         };
-        forms.push(form(Kind::Other));
+        forms.push(form(Kind::Dense));
         for d1 in 0..d1s {
             forms.push(form(Kind::First(d1)));
         }
         if has_no_first {
             forms.push(form(Kind::NoFirst));
         }
-        if random.below(3) == 0 && d1s > 0 {
+        if has_other {
+            forms.push(form(Kind::Other));
+        }
+        if random.below(3) == 0 && forms.len() > 1 {
             forms.remove(0);
         }
         problem.layers.push(Layer {
@@ -90,13 +93,17 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
         });
     }
     // A layer that has both kinds of forms may be in a group, with another layer behind or before it.
-    let has_both = |layer: &Layer| {
-        let mut kinds = layer.forms.iter().map(|form| form.kind != Kind::Other);
-        let first = kinds.next();
-        kinds.any(|kind| Some(kind) != first)
+    let has_both = |layer: &Layer, criterion: Criterion| {
+        let mut forms = layer
+            .forms
+            .iter()
+            .map(|form| criterion.is_met_by(form.kind));
+        let first = forms.next();
+        forms.any(|kind| Some(kind) != first)
     };
     for layer in 0..count {
-        if problem.layers[layer].group.is_some() || !has_both(&problem.layers[layer]) {
+        let criterion = [Criterion::Tucker, Criterion::Dense][random.below(2)];
+        if problem.layers[layer].group.is_some() || !has_both(&problem.layers[layer], criterion) {
             continue;
         }
         let group = Some(problem.groups.len());
@@ -104,7 +111,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
         let mut members = vec![layer];
         if problem.layers[other].group.is_none() && other != layer {
             problem.layers[other].group = group;
-            if has_both(&problem.layers[other]) {
+            if has_both(&problem.layers[other], criterion) {
                 members.push(other);
             }
         }
@@ -113,6 +120,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
         let ns = (0..1 << members.len()).map(|_| random.below(5) as u64);
         let ns = ns.collect();
         problem.groups.push(Group {
+            criterion,
             layers: members,
             ns,
         });
@@ -144,7 +152,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                         }
                     };
                     add(None, random);
-                    if of_form.kind != Kind::Other {
+                    if Criterion::Tucker.is_met_by(of_form.kind) {
                         for (index, exit) in exits.iter().enumerate() {
                             for d1 in 0..problem.layers[exit.layer].d1s {
                                 let fusion = Fusion {
@@ -172,13 +180,14 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
     let mut forms = vec![0; count];
     loop {
         let kind = |layer: usize| problem.layers[layer].forms[forms[layer]].kind;
-        let is_tucker = |layer: usize| kind(layer) != Kind::Other;
+        let is_tucker = |layer: usize| Criterion::Tucker.is_met_by(kind(layer));
         let has_first = |layer: usize| matches!(kind(layer), Kind::First(_));
         let choice = |layer: usize| {
             problem.layers[layer].group.map_or(0, |group| {
-                let members = problem.groups[group].layers.iter().enumerate();
+                let group = &problem.groups[group];
+                let members = group.layers.iter().enumerate();
                 members
-                    .filter(|(_, member)| is_tucker(**member))
+                    .filter(|(_, member)| group.criterion.is_met_by(kind(**member)))
                     .map(|(bit, _)| 1usize << bit)
                     .sum()
             })
