@@ -252,7 +252,7 @@ impl<'a> Compression<'a> {
         &self.storages[self.storages.len() - 1]
     }
 
-    /// The layers that may have several forms.
+    /// The layers of the search.
     fn layers(&self) -> &[structure::Layer] {
         &self.storages[0].structures[0].layers
     }
@@ -314,7 +314,10 @@ impl<'a> Compression<'a> {
             }
             false => f64::INFINITY,
         };
-        let layers = self.layers().iter();
+        let layers = self
+            .layers()
+            .iter()
+            .filter(|layer| layer.may_be_decomposed());
         let forms = layers.filter_map(|layer| Some((layer.op, form_of(network, layer.op)?)));
         Ok(Choice {
             forms: forms.collect(),
@@ -464,6 +467,7 @@ impl<'a> Compression<'a> {
     fn choice(&mut self, solution: &Solution) -> Choice {
         let layers = self.layers().iter().zip(&solution.work);
         let forms: Vec<(OpId, Form)> = layers
+            .filter(|(layer, _)| layer.may_be_decomposed())
             .map(|(layer, work)| (layer.op, layer.forms[work.form]))
             .collect();
         let target_us = self.targets.iter_mut().map(|target| {

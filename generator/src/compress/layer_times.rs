@@ -362,7 +362,7 @@ fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [T
     )
 }
 
-/// The least time of a layer in launches of its own, if its problems were evaluated.
+/// The least time of a layer in launches of its own, if its problems were evaluated; for a dense layer of a pair see [`Context::stored_ns`].
 pub(super) fn separate_ns(clock: &Clock, context: &Context, form: Form) -> Option<u32> {
     let ([plain, _], _) = times_without_exit(clock, context, form);
     (plain != TimeBound::NEVER).then_some(plain.ns)

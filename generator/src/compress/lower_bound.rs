@@ -16,7 +16,8 @@ pub struct LowerBound {
     /// The time of the fastest forms of the grid with these kernels, whatever they lose.
     pub fastest_us: f64,
     /// What no kernels can be faster than: for each layer that may be decomposed the least [floor](crate::cost::floor_us) of its forms and a
-    /// boundary to another kernel, and the predicted times of all other launches. Layers read and write NCHW, or the formats of the dense
+    /// boundary to another kernel, or those of the launch of a convolution with its projection shortcut, and the predicted times of all other
+    /// launches. Layers read and write NCHW, or the formats of the dense
     /// network's plan.
     pub floor_us: f64,
 }
@@ -62,17 +63,10 @@ fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
     });
     let alone: Vec<f64> = alone.collect();
     // A convolution and its projection shortcut may be one launch.
-    let saved = structures[0].pairs.iter().enumerate().map(|(index, pair)| {
+    let saved = structures[0].pairs.iter().map(|pair| {
         let [layer, shortcut] = pair.layers;
-        let may_be_joined = structures.iter().any(|structure| {
-            let contexts = &structure.layers[structure.pairs[index].layers[0]].contexts;
-            contexts.iter().any(|context| context.projected.is_some())
-        });
-        let joined = boundary_us + floor_us(&Problem::Projected(pair.unit.problem), gpu);
-        match may_be_joined {
-            true => (alone[layer] + alone[shortcut] - joined).max(0.0),
-            false => 0.0,
-        }
+        let joint = boundary_us + floor_us(&Problem::Projected(pair.problem), gpu);
+        (alone[layer] + alone[shortcut] - joint).max(0.0)
     });
     let layers = alone.iter().sum::<f64>() - saved.sum::<f64>();
     let others = structures.iter().map(|structure| structure.other_ns);

@@ -254,7 +254,7 @@ impl Compression<'_> {
                     .map(|other| form_text(&other.network, op))
                     .collect(),
                 why_dense: match form {
-                    Form::Dense => Some(self.why_dense(op, dense_us)),
+                    Form::Dense => Some(self.why_dense(op, dense_us, &time)),
                     _ => None,
                 },
             });
@@ -262,10 +262,21 @@ impl Compression<'_> {
         Ok(reports)
     }
 
-    fn why_dense(&self, op: OpId, dense_us: f64) -> String {
+    /// Why a layer stays dense in a choice whose network takes this time.
+    fn why_dense(&self, op: OpId, dense_us: f64, time: &NetworkTime) -> String {
         let mut ineligible = self.ineligible.iter();
         if let Some((_, reason)) = ineligible.find(|(of, _)| *of == op) {
             return Ineligible::as_str(*reason).to_owned();
+        }
+        let pairs = time.steps.iter().map(|step| [step.layer, step.projection]);
+        let mut partners = pairs.filter_map(|pair| match pair {
+            [Some(layer), Some(shortcut)] if layer == op => Some(shortcut),
+            [Some(layer), Some(shortcut)] if shortcut == op => Some(layer),
+            _ => None,
+        });
+        if let Some(partner) = partners.next() {
+            let name = &self.first().network.op(partner).name;
+            return format!("one launch computes it together with {name}");
         }
         let fastest = self.fastest_alone(op);
         match fastest {

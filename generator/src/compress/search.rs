@@ -4,7 +4,8 @@
 //! form of a Tucker layer may be fused with the first factor of a later one. Times come from a [`Times`].
 //!
 //! 1. [`states`] lists what must be known before each layer: which later layers have promised their D1 to a launch that is already chosen,
-//!    and the choices that decide who adds a residual, or whether a convolution and its projection shortcut are one launch. States and the moves between them form an acyclic graph; a solution is a path.
+//!    and the choices that decide who adds a residual, or whether a convolution and its projection shortcut are one launch. States and the
+//!    moves between them form an acyclic graph; a solution is a path.
 //! 2. [`bound`] relaxes the limits to prices (Lagrangian relaxation). For each state it has the least price of the layers from there on.
 //! 3. [`labels`] extends all partial solutions layer by layer. It keeps those that no other one with the same state dominates, and that can
 //!    still be better than the best solution known, by the bound.

@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::eligible::is_requested;
 use super::form::{Form, LayerProblem, form_of};
 use super::search::Criterion;
-use super::structure::{Context, Pair, Projected, Structure};
+use super::structure::{Context, Pair, PairPart, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
 use crate::plan::{NetworkTime, StepTime, StoredFormats, StoredLayer};
 
@@ -51,9 +51,10 @@ impl Structure {
         structure
     }
 
-    /// A dense convolution and its dense projection shortcut may be one launch where a plan stores what it reads and writes in its format.
+    /// A dense convolution and its dense projection shortcut may be one launch where a plan stores both inputs and the sum in the format of
+    /// that launch.
     fn join_pairs(&mut self) {
-        for Pair { layers, unit } in &self.pairs {
+        for Pair { layers, problem } in &self.pairs {
             let [layer, shortcut] = layers.map(|index| self.layers[index].contexts.last());
             let (Some(layer), Some(shortcut)) = (layer, shortcut) else {
                 continue;
@@ -61,21 +62,20 @@ impl Structure {
             let is_joined = [layer, shortcut].iter().all(|context| {
                 let is_sum = context.problem.dense().reads_residual();
                 context.stored.is_some_and(|Stored { formats, .. }| {
-                    formats.input == unit.problem.format
-                        && (!is_sum || formats.output == unit.problem.format)
+                    formats.input == problem.format && (!is_sum || formats.output == problem.format)
                 })
             });
             if !is_joined {
                 continue;
             }
-            let convolution = Projected::Convolution {
-                unit: Problem::Projected(unit.problem),
+            let convolution = PairPart::Convolution {
+                joint: Problem::Projected(*problem),
                 shortcut: Box::new(shortcut.clone()),
             };
-            for (index, part) in layers.iter().zip([convolution, Projected::Shortcut]) {
-                // The last choice of a group is that all of its layers are dense.
+            for (index, part) in layers.iter().zip([convolution, PairPart::Shortcut]) {
+                // The last choice of such a group is that all of its layers are dense.
                 if let Some(context) = self.layers[*index].contexts.last_mut() {
-                    context.projected = Some(part);
+                    context.part = Some(part);
                 }
             }
         }
@@ -168,8 +168,8 @@ impl Context {
     pub(super) fn stored_problems(&self, form: Form) -> Vec<Problem> {
         let layer = self.stored_layer(form);
         let mut problems: Vec<Problem> = layer.iter().flat_map(StoredLayer::problems).collect();
-        if let (Some(Projected::Convolution { unit, .. }), Form::Dense) = (&self.projected, form) {
-            problems.push(*unit);
+        if let (Some(PairPart::Convolution { joint, .. }), Form::Dense) = (&self.part, form) {
+            problems.push(*joint);
         }
         problems
     }
@@ -181,12 +181,12 @@ impl Context {
             let layer = self.stored_layer(form)?;
             layer.least_ns(|problem| clock.ns(problem))
         };
-        match (&self.projected, form) {
-            (Some(Projected::Shortcut), Form::Dense) => Some(0),
-            (Some(Projected::Convolution { unit, shortcut }), Form::Dense) => {
+        match (&self.part, form) {
+            (Some(PairPart::Shortcut), Form::Dense) => Some(0),
+            (Some(PairPart::Convolution { joint, shortcut }), Form::Dense) => {
                 let separate = alone().zip(shortcut.stored_ns(clock, form));
                 let separate = separate.map(|(layer, shortcut)| layer.saturating_add(shortcut));
-                clock.ns(unit).into_iter().chain(separate).min()
+                clock.ns(joint).into_iter().chain(separate).min()
             }
             _ => alone(),
         }
@@ -241,7 +241,7 @@ mod tests {
             let nchw = Context {
                 problem,
                 stored: None,
-                projected: None,
+                part: None,
                 exits: Vec::new(),
                 stores_output: false,
             };

@@ -8,16 +8,17 @@
 //! - Of the Tucker layers that read a Tucker layer's output, the first one that has a first factor is the one whose factor can be fused
 //!   with it.
 //!
-//! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
+//! Everything is read off the graphs that the planner itself folds, one for each choice of a group that depends on Tucker layers. Which pairs
+//! there are is read off the graph of the dense network.
 
 use super::form::{Form, LayerProblem, with_forms};
 use super::search::{Criterion, Exit, Group};
 use super::stored::Stored;
-use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem};
+use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem, ProjectedProblem};
 use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, ProjectedPair, Task};
 use std::collections::BTreeMap;
 
-/// A layer that may have several forms, or Tucker ranks that are kept.
+/// A layer that may have several forms, Tucker ranks that are kept, or a pair's other layer with several forms.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Layer {
     pub op: OpId,
@@ -29,6 +30,11 @@ pub(super) struct Layer {
 }
 
 impl Layer {
+    /// Whether it may have another form than dense, or has one that is kept.
+    pub fn may_be_decomposed(&self) -> bool {
+        self.forms != [Form::Dense]
+    }
+
     fn can_be_tucker(&self, is_tucker: bool) -> bool {
         let mut forms = self.forms.iter();
         forms.any(|form| matches!(form, Form::Tucker(_)) == is_tucker)
@@ -56,7 +62,7 @@ pub(super) struct Context {
     /// layer.
     pub stored: Option<Stored>,
     /// The part that it has in the launch of a dense convolution and its projection shortcut.
-    pub projected: Option<Projected>,
+    pub part: Option<PairPart>,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
     /// Whether its own output is stored too when one of them is.
@@ -65,11 +71,11 @@ pub(super) struct Context {
 
 /// The part of a layer in the launch of a dense convolution and its projection shortcut.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Projected {
+pub(super) enum PairPart {
     /// The convolution.
     Convolution {
         /// What the launch computes.
-        unit: Problem,
+        joint: Problem,
         /// The shortcut in a launch of its own.
         shortcut: Box<Context>,
     },
@@ -83,7 +89,7 @@ pub(super) struct Pair {
     /// Indices of the convolution and of the shortcut among the layers.
     pub layers: [usize; 2],
     /// What one launch for both computes.
-    pub unit: ProjectedPair,
+    pub problem: ProjectedProblem,
 }
 
 /// The layers of a network, in the order in which they run.
@@ -128,6 +134,7 @@ impl Structure {
                     Criterion::Dense => structure.groups[group].ns.len(),
                 },
             };
+            // Only the last one of a pair will differ, where the plan joins it.
             let context = base.context(&structure, index);
             structure.layers[index].contexts = vec![context; contexts];
         }
@@ -190,11 +197,12 @@ impl Structure {
         }
     }
 
-    /// The convolutions with projection shortcuts. What else is folded into both does not depend on their forms, none of which is a Tucker layer.
+    /// The convolutions with projection shortcuts. What else is folded into both does not depend on their forms, none of which is a Tucker
+    /// layer.
     fn add_pairs(&mut self, pairs: Vec<ProjectedPair>) {
-        for unit in pairs {
+        for pair in pairs {
             let index = |op: OpId| self.layers.iter().position(|layer| layer.op == op);
-            let (Some(layer), Some(shortcut)) = (index(unit.layer), index(unit.shortcut)) else {
+            let (Some(layer), Some(shortcut)) = (index(pair.layer), index(pair.shortcut)) else {
                 continue;
             };
             let layers = [layer, shortcut];
@@ -216,7 +224,10 @@ impl Structure {
                 ns: vec![0; 1 << varying.len()],
                 layers: varying,
             });
-            self.pairs.push(Pair { layers, unit });
+            self.pairs.push(Pair {
+                layers,
+                problem: pair.problem,
+            });
         }
     }
 
@@ -309,7 +320,7 @@ impl Folded {
         Context {
             problem: self.problem(op),
             stored: None,
-            projected: None,
+            part: None,
             exits: exits
                 .filter_map(layer_of)
                 .map(|layer| Exit { layer })

@@ -105,10 +105,12 @@ fn layer_of(graph: &TaskGraph, task: &Task) -> Option<OpId> {
     if !matches!(task.problem, Problem::Convert(_)) {
         return task.parameters.layer;
     }
-    let writer = graph.tasks.iter().find(|writer| writer.y == task.x)?;
-    let reader = &graph.tasks[graph.only_reader(task.y)?];
-    let layer = writer.parameters.layer;
-    layer.filter(|_| reader.parameters.layer == layer)
+    let reader = graph.only_reader(task.y)?;
+    let layer = graph.tasks[reader].parameters.layer;
+    // The first factor may be part of the launch of another layer.
+    let computes = |task: &Task| [task.parameters.layer, task.parameters.next].contains(&layer);
+    let is_later_factor = graph.tasks[..reader].iter().any(computes);
+    layer.filter(|_| is_later_factor && graph.tasks[reader].x == task.y)
 }
 
 impl Planner {
