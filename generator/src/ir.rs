@@ -31,7 +31,7 @@ pub use format::{DType, Format, Layout, Tensor};
 pub use fused_ops::{Epilogue, Prologue};
 pub(crate) use identifier::reserved_reason;
 pub use input_encoding::InputEncoding;
-pub(crate) use label::{activation_of_label, number_label, number_of_label};
+pub(crate) use label::{NHWC_FORMATS, activation_of_label, number_label, number_of_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
 #[cfg(feature = "onnx")]

@@ -33,14 +33,17 @@ pub(super) fn formats(input: Format, output: Format) -> String {
     }
 }
 
+/// The names of NHWC formats that are no views.
+pub(crate) const NHWC_FORMATS: [(&str, Format); 3] = [
+    ("nhwc16", Format::FP16_NHWC),
+    ("nhwcbf16", Format::BF16_NHWC),
+    ("nhwcsplit", Format::SPLIT_NHWC),
+];
+
 /// `nhwc16`, `nhwcbf16` or `nhwcsplit`, of a view followed by `of` and the channels of the tensor that contains it; none for other formats.
 pub(super) fn nhwc_format(format: Format) -> Option<String> {
-    let name = match format.dense() {
-        Format::FP16_NHWC => "nhwc16",
-        Format::BF16_NHWC => "nhwcbf16",
-        Format::SPLIT_NHWC => "nhwcsplit",
-        _ => return None,
-    };
+    let mut names = NHWC_FORMATS.into_iter();
+    let (name, _) = names.find(|(_, named)| *named == format.dense())?;
     Some(match format.pixel_stride {
         Some(channels) => format!("{name}of{channels}"),
         None => name.to_owned(),

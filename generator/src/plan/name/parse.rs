@@ -5,10 +5,10 @@ use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
     ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
-    Lrn, LrnProblem, MAX_ELEMENTS, NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind,
-    PoolProblem, Precision, Problem, ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding,
-    Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activation_of_label,
-    number_of_label,
+    Lrn, LrnProblem, MAX_ELEMENTS, NHWC_FORMATS, NextFactor, NormalizeProblem, PadMode, PadProblem,
+    PoolKind, PoolProblem, Precision, Problem, ProjectedProblem, Prologue, Reduce, ResizeProblem,
+    Rounding, Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem,
+    activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -346,12 +346,7 @@ impl Words<'_> {
 
     /// An NHWC format after `side`: `tonhwc16`, or of a view `tonhwc16of256`.
     fn nhwc(&mut self, side: &str) -> Option<Format> {
-        let names = [
-            ("nhwc16", Format::FP16_NHWC),
-            ("nhwcbf16", Format::BF16_NHWC),
-            ("nhwcsplit", Format::SPLIT_NHWC),
-        ];
-        names.into_iter().find_map(|(name, format)| {
+        NHWC_FORMATS.into_iter().find_map(|(name, format)| {
             let word = format!("{side}{name}");
             match self.word(&word) {
                 true => Some(format),
