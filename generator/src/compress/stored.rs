@@ -2,7 +2,7 @@
 //!
 //! Formats connect all layers that read or write a value, so the search does not choose them. In the formats of a plan, such as that of the
 //! dense network, each layer has a time of its own: the least time of launches from the one format to the other, which may have any formats
-//! between the factors, or convert input and output. The plan of the chosen forms chooses formats anew, and takes that time or less.
+//! between the factors, or convert input and output. The plan of the chosen forms chooses formats anew, and mostly takes that time or less.
 
 use super::clock::Clock;
 use super::eligible::is_requested;

@@ -18,7 +18,7 @@ use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem, ProjectedProblem
 use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, ProjectedPair, Task};
 use std::collections::BTreeMap;
 
-/// A layer that may have several forms, Tucker ranks that are kept, or a pair's other layer with several forms.
+/// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with such a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Layer {
     pub op: OpId,
@@ -97,6 +97,7 @@ pub(super) struct Pair {
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
     pub groups: Vec<Group>,
+    /// The groups that may be one launch.
     pub pairs: Vec<Pair>,
     /// Time of all other launches, nanoseconds.
     pub other_ns: u64,
