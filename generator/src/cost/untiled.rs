@@ -18,6 +18,9 @@ pub(super) struct UntiledCosts {
     launch: f64,
     /// Saved by programmatic dependent launch.
     saved: f64,
+    /// The first round trip to L2.
+    first_round_trip: f64,
+    /// All dependent round trips.
     l2_round_trips: f64,
     exchange: f64,
     latency: f64,
@@ -26,6 +29,8 @@ pub(super) struct UntiledCosts {
     /// L2 traffic.
     l2: f64,
     dram: f64,
+    /// Whether every run reads from DRAM, because the launch's data do not fit in L2.
+    is_streamed: bool,
     /// Until the last block has started.
     block_starts: f64,
     /// From then to the end, beyond what the other terms hide.
@@ -50,11 +55,15 @@ impl UntiledCosts {
         let compute = work.flops / work.blocks as f64 * busiest_blocks / rate;
         let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
         let l2 = work.l2_bytes / (busy_sms * model.l2_bytes_per_clock * clock);
-        let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
+        let is_streamed = work.dram_bytes > gpu.l2_bytes as f64;
+        let dram = match is_streamed {
+            true => work.dram_bytes / gpu.sustained_bytes_per_us(),
+            false => work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3),
+        };
         let mma = work.mma / work.blocks as f64 * busiest_blocks * model.mma / clock;
-        let l2_round_trips =
-            work.l2_round_trips * model.l2_round_trip / clock * occupancy.waves as f64;
-        let last = work.last_round_trips * model.l2_round_trip / clock;
+        let round_trip = model.l2_round_trip / clock;
+        let l2_round_trips = work.l2_round_trips * round_trip * occupancy.waves as f64;
+        let last = work.last_round_trips * round_trip;
         let latency = work.latency_clocks / clock * (busiest_blocks / resident).ceil();
         let saved = if work.pdl && gpu.has_pdl() {
             model.pdl_saving_us.min(0.5 * gpu.launch_us)
@@ -69,6 +78,7 @@ impl UntiledCosts {
         Self {
             launch: gpu.launch_us,
             saved,
+            first_round_trip: work.l2_round_trips.min(1.0) * round_trip,
             l2_round_trips,
             exchange,
             latency,
@@ -76,6 +86,7 @@ impl UntiledCosts {
             mma,
             l2,
             dram,
+            is_streamed,
             block_starts: work.blocks as f64 * model.block_start_us,
             last,
             overlap: if work.latency_clocks > 0.0 {
@@ -97,10 +108,18 @@ impl UntiledCosts {
         }
     }
 
+    /// The dependent round trips and what the SMs do, or the traffic with DRAM if that takes longer. It hides all round trips of a launch that
+    /// is [streamed](Self::is_streamed) but the first.
+    fn loads_and_work(&self) -> f64 {
+        match self.is_streamed {
+            true => (self.l2_round_trips + self.busy()).max(self.first_round_trip + self.dram),
+            false => self.l2_round_trips + self.busy().max(self.dram),
+        }
+    }
+
     /// Their sum, as they overlap.
     pub(super) fn us(&self) -> f64 {
-        let busy = self.busy().max(self.dram);
-        let us = self.launch - self.saved + self.l2_round_trips + self.exchange + busy;
+        let us = self.launch - self.saved + self.exchange + self.loads_and_work();
         us.max(self.block_starts) + self.last
     }
 
@@ -117,7 +136,7 @@ impl UntiledCosts {
             latency,
             compute,
             exchange: self.exchange,
-            memory: (self.dram - self.busy()).max(0.0),
+            memory: (self.loads_and_work() - self.l2_round_trips - self.busy()).max(0.0),
             ..CostTerms::default()
         };
         CostTerms {

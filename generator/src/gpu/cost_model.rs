@@ -353,12 +353,12 @@ constants! {
 }
 
 constants! {
-    /// What a launch takes in a network beyond its time when it is repeated (12 plans of 21 to 207 launches).
+    /// What a launch takes in a network beyond its time when it is repeated (ten plans of 21 to 207 launches).
     NetworkConstants {
         /// The boundary to the predecessor kernel, which is another one, microseconds.
-        boundary_us = 0.28,
+        boundary_us = 0.27,
         /// Reading the weights from DRAM instead of L2, in units of the time in which DRAM delivers them.
-        cold_weights = 0.9,
+        cold_weights = 0.5,
     }
 }
 

@@ -19,8 +19,8 @@ const CAPACITIES: [u32; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 const LEAST: u32 = 32;
 
 /// Sets the carve-outs of a network's kernels. Those that may run side by side have the largest in common. Any other one has what the blocks
-/// of an SM need if they are distributed evenly, or, without shared memory, the same as the kernel before it. GPUs without programmatic
-/// dependent launch keep the driver's choice.
+/// of an SM need if they are distributed evenly. Without shared memory it has the same as the kernel before it, unless its data do not fit in
+/// L2: then it needs L1 for its loads in flight. GPUs without programmatic dependent launch keep the driver's choice.
 ///
 /// `unit_of_task` has the unit of each task, in execution order. Of a unit's tasks, one beside others decides, else the first one.
 pub(super) fn set_carveouts(
@@ -46,8 +46,9 @@ pub(super) fn set_carveouts(
         for (kernel, launch) in units[unit].kernels.iter_mut().zip(predictions) {
             let resident = launch.occupancy.blocks_per_sm;
             let cluster = kernel.blueprint.cluster.iter().product();
-            let own = match needed_bytes(&kernel.blueprint.work, cluster, resident, gpu) {
-                0 => before,
+            let work = &kernel.blueprint.work;
+            let own = match needed_bytes(work, cluster, resident, gpu) {
+                0 if work.dram_bytes <= gpu.l2_bytes as f64 => before,
                 bytes => capacity(bytes, gpu).max(LEAST),
             };
             before = *kernel.carveout.get_or_insert(own);
@@ -175,6 +176,23 @@ mod tests {
         assert!(without > 0);
         let several: Vec<_> = carveouts(plan).into_iter().flatten().collect();
         assert!(several.iter().any(|&kib| kib > LEAST), "{several:?}");
+    }
+
+    /// The first linear layer has one warp for each output, so no shared memory.
+    #[test]
+    fn linear_layers_of_more_weights_than_l2_holds_have_the_least() {
+        let text = "{name: net, gpu: h200, input: 1x512x28x28, ops: [{op: conv, name: a, n: 512}, {op: max_pool, name: p, kernel: 4}, \
+             {op: linear, name: fc, n: 4096, tile: {n: 8, wk: 1, b: 1}}]}";
+        let plan = &plans(text)[0];
+        let [conv, pool, linear] = carveouts(plan)[..] else {
+            panic!("{:?}", carveouts(plan));
+        };
+        assert!(conv > Some(LEAST) && pool == conv, "{conv:?} {pool:?}");
+        let kernel = &plan.units[plan.layers[2].unit].kernels[0];
+        assert_eq!(
+            [kernel.blueprint.work.shared_bytes, linear.unwrap()],
+            [0, LEAST]
+        );
     }
 
     #[test]
