@@ -5,20 +5,23 @@
 //!
 //! 1. [`Scope`] lists the forms of each layer.
 //! 2. `structure` reads off the planner's graphs what each layer computes, depending on the forms of others.
-//! 3. `stored` and `storage` have the formats in which layers read and write activations.
-//! 4. `layer_times` predicts the times, on demand.
-//! 5. `search` finds the forms.
-//! 6. `tune` corrects the times by measured ones, and searches again.
+//! 3. `groups` has the layers whose forms decide what they compute; `sharing` the launches that several dense layers share.
+//! 4. `stored` and `storage` have the formats in which layers read and write activations.
+//! 5. `layer_times` predicts the times, on demand.
+//! 6. `search` finds the forms.
+//! 7. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
 mod form;
+mod groups;
 mod layer_times;
 pub mod loss;
 mod lower_bound;
 mod method;
 pub mod report;
 mod search;
+mod sharing;
 mod storage;
 mod stored;
 mod structure;

@@ -55,7 +55,7 @@ pub use arena::{Arena, Lifetime};
 pub use batches::{BatchSchedule, TENSOR_ALIGNMENT};
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
 #[cfg(feature = "compress")]
-pub(crate) use candidates::{FusableReaders, ProjectedPair};
+pub(crate) use candidates::{FusableReaders, MergedLayers, ProjectedPair};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 #[cfg(feature = "compress")]
@@ -78,7 +78,7 @@ pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
     LayerPlan, MergedOutput, NetworkPlan, PlannedTensor, plan_network, plan_network_with,
 };
-pub use network_time::{LayerTime, NetworkTime, StepTime};
+pub use network_time::{LayerPart, LayerTime, NetworkTime, StepTime};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]

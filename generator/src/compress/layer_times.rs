@@ -271,10 +271,14 @@ fn plain_problems(layer: &Layer, context: &Context) -> Vec<Problem> {
 
 /// The problems of all launches that may compute a layer in a form, as it is stored.
 pub(super) fn context_problems(context: &Context, form: Form) -> Vec<Problem> {
-    match context.stored {
+    let mut problems = match context.stored {
         Some(_) => context.stored_problems(form),
         None => layer_problems(&context.problem, form),
+    };
+    if form == Form::Dense {
+        problems.extend(context.joint_problems());
     }
+    problems
 }
 
 /// The same of a layer whose input and output are NCHW.
@@ -332,6 +336,7 @@ fn times_without_exit(
 ) -> ([TimeBound; 2], [TimeBound; 2]) {
     let alone = |ns| ([bound(ns, true), TimeBound::NEVER], [TimeBound::NEVER; 2]);
     match (form, context.problem.conv()) {
+        (Form::Dense, _) => alone(context.dense_ns(clock)),
         _ if context.stored.is_some() => alone(context.stored_ns(clock, form)),
         (Form::Tucker(ranks), Some(conv)) => tucker_times(&TuckerProblems::new(conv, ranks), clock),
         _ => alone(other_ns(clock, &context.problem, form)),
@@ -362,7 +367,16 @@ fn tucker_times(problems: &TuckerProblems, clock: &Clock) -> ([TimeBound; 2], [T
     )
 }
 
-/// The least time of a layer in launches of its own, if its problems were evaluated; for a dense layer of a pair see [`Context::stored_ns`].
+/// The time of a dense layer in launches of its own, if its problems were evaluated.
+pub(super) fn dense_alone_ns(clock: &Clock, context: &Context) -> Option<u32> {
+    match context.stored {
+        Some(_) => context.stored_ns(clock, Form::Dense),
+        None => other_ns(clock, &context.problem, Form::Dense),
+    }
+}
+
+/// The least time of a layer in launches of its own, if its problems were evaluated; for a dense layer that may share launches see
+/// [`Context::dense_ns`].
 pub(super) fn separate_ns(clock: &Clock, context: &Context, form: Form) -> Option<u32> {
     let ([plain, _], _) = times_without_exit(clock, context, form);
     (plain != TimeBound::NEVER).then_some(plain.ns)

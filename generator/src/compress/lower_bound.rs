@@ -2,6 +2,7 @@
 
 use super::form::{Form, LayerProblem};
 use super::layer_times::{layer_problems, whole_cp};
+use super::sharing::least_sum;
 use super::structure::{Context, Structure};
 use super::{Choice, Compression};
 use crate::cost::floor_us;
@@ -16,9 +17,8 @@ pub struct LowerBound {
     /// The time of the fastest forms of the grid with these kernels, whatever they lose.
     pub fastest_us: f64,
     /// What no kernels can be faster than: for each layer that may be decomposed the least [floor](crate::cost::floor_us) of its forms and a
-    /// boundary to another kernel, or those of the launch of a convolution with its projection shortcut, and the predicted times of all other
-    /// launches. Layers read and write NCHW, or the formats of the dense
-    /// network's plan.
+    /// boundary to another kernel, or those of launches that several layers share, and the predicted times of all other launches. Layers read and
+    /// write NCHW, or the formats of the dense network's plan.
     pub floor_us: f64,
 }
 
@@ -62,11 +62,22 @@ fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
         boundary_us + forms.fold(f64::INFINITY, f64::min)
     });
     let alone: Vec<f64> = alone.collect();
-    // A convolution and its projection shortcut may be one launch.
-    let saved = structures[0].pairs.iter().map(|pair| {
-        let [layer, shortcut] = pair.layers;
-        let joint = boundary_us + floor_us(&Problem::Projected(pair.problem), gpu);
-        (alone[layer] + alone[shortcut] - joint).max(0.0)
+    let saved = structures[0].groups.iter().map(|group| {
+        let layers = group.sharing.iter();
+        let of_layers: Vec<f64> = layers.map(|&layer| alone[layer]).collect();
+        let launches = group.launches.iter().flatten();
+        let joint = launches.map(|launch| {
+            let indices = launch.layers.iter();
+            let indices = indices.filter_map(|&op| structures[0].index_of(op));
+            let bits = indices.filter_map(|index| {
+                let mut layers = group.sharing.iter();
+                layers.position(|&layer| layer == index)
+            });
+            let floor_us = boundary_us + floor_us(&launch.problem, gpu);
+            (bits.map(|bit| 1 << bit).sum(), floor_us)
+        });
+        let joint: Vec<(u32, f64)> = joint.collect();
+        of_layers.iter().sum::<f64>() - least_sum(&of_layers, &joint)
     });
     let layers = alone.iter().sum::<f64>() - saved.sum::<f64>();
     let others = structures.iter().map(|structure| structure.other_ns);

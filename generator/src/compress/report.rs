@@ -268,15 +268,12 @@ impl Compression<'_> {
         if let Some((_, reason)) = ineligible.find(|(of, _)| *of == op) {
             return Ineligible::as_str(*reason).to_owned();
         }
-        let pairs = time.steps.iter().map(|step| [step.layer, step.projection]);
-        let mut partners = pairs.filter_map(|pair| match pair {
-            [Some(layer), Some(shortcut)] if layer == op => Some(shortcut),
-            [Some(layer), Some(shortcut)] if shortcut == op => Some(layer),
-            _ => None,
-        });
-        if let Some(partner) = partners.next() {
-            let name = &self.first().network.op(partner).name;
-            return format!("one launch computes it together with {name}");
+        let mut steps = time.steps.iter();
+        if let Some(step) = steps.find(|step| step.layers.len() > 1 && step.computes(op)) {
+            let others = step.layers.iter().filter(|part| part.layer != op);
+            let names = others.map(|part| &self.first().network.op(part.layer).name[..]);
+            let names = names.collect::<Vec<_>>().join(" and ");
+            return format!("one launch computes it together with {names}");
         }
         let fastest = self.fastest_alone(op);
         match fastest {

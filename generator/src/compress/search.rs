@@ -4,7 +4,7 @@
 //! form of a Tucker layer may be fused with the first factor of a later one. Times come from a [`Times`].
 //!
 //! 1. [`states`] lists what must be known before each layer: which later layers have promised their D1 to a launch that is already chosen,
-//!    and the choices that decide who adds a residual, or whether a convolution and its projection shortcut are one launch. States and the
+//!    and the choices that decide who adds a residual, or which layers share a launch. States and the
 //!    moves between them form an acyclic graph; a solution is a path.
 //! 2. [`bound`] relaxes the limits to prices (Lagrangian relaxation). For each state it has the least price of the layers from there on.
 //! 3. [`labels`] extends all partial solutions layer by layer. It keeps those that no other one with the same state dominates, and that can
@@ -109,22 +109,34 @@ pub(super) struct Layer {
     pub exits: Vec<Vec<Exit>>,
 }
 
-/// What a group must know of the forms of its layers.
+/// What a group must know of the forms of its layers: each form has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Criterion {
-    /// Whether they are Tucker layers, which decides who adds a residual.
+pub(super) enum Distinction {
+    /// Whether it is that of a Tucker layer, which decides who adds a residual.
     #[default]
     Tucker,
-    /// Whether they are dense, which decides whether one launch can compute all of them.
+    /// Whether it is dense, which decides which launches can compute several layers.
     Dense,
+    /// Both.
+    TuckerAndDense,
 }
 
-impl Criterion {
-    /// Whether a form of this kind meets it.
-    pub(super) fn is_met_by(self, kind: Kind) -> bool {
+impl Distinction {
+    /// The number of values.
+    pub(super) fn values(self) -> usize {
         match self {
-            Self::Tucker => matches!(kind, Kind::NoFirst | Kind::First(_)),
-            Self::Dense => kind == Kind::Dense,
+            Self::Tucker | Self::Dense => 2,
+            Self::TuckerAndDense => 3,
+        }
+    }
+
+    /// The value of a form.
+    pub(super) fn value(self, is_tucker: bool, is_dense: bool) -> usize {
+        let [tucker, dense] = [is_tucker, is_dense].map(usize::from);
+        match self {
+            Self::Tucker => tucker,
+            Self::Dense => dense,
+            Self::TuckerAndDense => dense + 2 * tucker,
         }
     }
 }
@@ -133,11 +145,34 @@ impl Criterion {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Group {
     /// What is decided by the forms.
-    pub criterion: Criterion,
-    /// The layers that have forms of both kinds, ascending. Bit i of a choice of the group: layer i of these meets the criterion.
+    pub distinction: Distinction,
+    /// The layers whose forms have several values, ascending. A choice of the group is a number whose digits are the values of these layers, the
+    /// first one least.
     pub layers: Vec<usize>,
     /// For each choice: time of other launches that only this choice needs.
     pub ns: Vec<u64>,
+}
+
+impl Group {
+    /// The number of choices.
+    pub(super) fn choices(&self) -> usize {
+        self.distinction.values().pow(self.layers.len() as u32)
+    }
+
+    /// The choice in which its layers have these values.
+    pub(super) fn choice(&self, value: impl Fn(usize) -> usize) -> usize {
+        let values = self.layers.iter().rev().map(|&layer| value(layer));
+        values.fold(0, |choice, value| {
+            choice * self.distinction.values() + value
+        })
+    }
+
+    /// The layers with their values in a choice.
+    pub(super) fn values_in(&self, choice: usize) -> impl Iterator<Item = (usize, usize)> {
+        let values = self.distinction.values();
+        let layers = self.layers.iter().enumerate();
+        layers.map(move |(digit, &layer)| (layer, choice / values.pow(digit as u32) % values))
+    }
 }
 
 /// Layers in the order of execution.

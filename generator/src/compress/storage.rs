@@ -1,6 +1,7 @@
 //! The problem of the search, for layers that are stored in certain formats.
 
 use super::form::{Form, with_forms};
+use super::groups::LayerGroup;
 use super::layer_times::LayerTimes;
 use super::search::{self, Cost};
 use super::structure::Structure;
@@ -81,12 +82,11 @@ fn search_problem(
             .sum()
     };
     let groups = structure.groups.iter().enumerate();
-    let groups = groups.map(|(index, group)| search::Group {
-        criterion: group.criterion,
-        layers: group.layers.clone(),
+    let groups = groups.map(|(index, LayerGroup { group, .. })| search::Group {
         ns: (0..group.ns.len())
-            .map(|choice| sum_ns(&|structure| structure.groups[index].ns[choice]))
+            .map(|choice| sum_ns(&|structure| structure.groups[index].group.ns[choice]))
             .collect(),
+        ..group.clone()
     });
     let layers = structure.layers.iter().map(|layer| {
         let problem = &layer.contexts[0].problem;

@@ -7,8 +7,8 @@
 use super::clock::Clock;
 use super::eligible::is_requested;
 use super::form::{Form, LayerProblem, form_of};
-use super::search::Criterion;
-use super::structure::{Context, Pair, PairPart, Structure};
+use super::groups::{LayerGroup, value_of};
+use super::structure::{Context, Structure};
 use crate::ir::{Format, LayerSpec, Layout, Network, OpId, OpKind, Precision, Problem};
 use crate::plan::{NetworkTime, StepTime, StoredFormats, StoredLayer};
 
@@ -31,72 +31,41 @@ impl Structure {
                 context.stored = stored;
             }
         }
-        structure.join_pairs();
         let mut of_groups = 0;
-        let groups = self.groups.iter().enumerate();
-        for (index, group) in groups.filter(|(_, group)| group.criterion == Criterion::Tucker) {
-            let layers = group.layers.iter().enumerate();
-            let bits = layers.map(|(bit, &layer)| {
+        for LayerGroup { group, sums, .. } in &self.groups {
+            let choice = group.choice(|layer| {
                 let form = form_of(network, self.layers[layer].op);
-                usize::from(matches!(form, Some(Form::Tucker(_)))) << bit
+                value_of(group.distinction, form.unwrap_or(Form::Dense))
             });
-            let choice: usize = bits.sum();
             of_groups += group.ns[choice];
-            structure.store_sums(index, choice, time);
+            for sum in sums {
+                structure.store_sum(sum, choice, time);
+            }
         }
+        structure.share_launches();
         let steps = time.steps.iter();
-        let others = steps.filter(|step| !self.has_layer(step.layer));
+        let others = steps.filter(|step| {
+            let mut layers = step.layers.iter();
+            !layers.any(|part| self.has_layer(part.layer))
+        });
         let other_ns: u64 = others.map(|step| step.ns).sum();
         structure.other_ns = other_ns.saturating_sub(of_groups);
         structure
     }
 
-    /// A dense convolution and its dense projection shortcut may be one launch where a plan stores both inputs and the sum in the format of
-    /// that launch.
-    fn join_pairs(&mut self) {
-        for Pair { layers, problem } in &self.pairs {
-            let [layer, shortcut] = layers.map(|index| self.layers[index].contexts.last());
-            let (Some(layer), Some(shortcut)) = (layer, shortcut) else {
-                continue;
-            };
-            let is_joined = [layer, shortcut].iter().all(|context| {
-                let is_sum = context.problem.dense().reads_residual();
-                context.stored.is_some_and(|Stored { formats, .. }| {
-                    formats.input == problem.format && (!is_sum || formats.output == problem.format)
-                })
-            });
-            if !is_joined {
-                continue;
-            }
-            let convolution = PairPart::Convolution {
-                joint: Problem::Projected(*problem),
-                shortcut: Box::new(shortcut.clone()),
-            };
-            for (index, part) in layers.iter().zip([convolution, PairPart::Shortcut]) {
-                // The last choice of such a group is that all of its layers are dense.
-                if let Some(context) = self.layers[*index].contexts.last_mut() {
-                    context.part = Some(part);
-                }
-            }
-        }
-    }
-
     /// Of two convolutions that are added, either may write the sum. With another choice of their group than that of the plan, both write the
     /// format in which the plan stores the sum.
-    fn store_sums(&mut self, group: usize, choice: usize, time: &NetworkTime) {
-        let members = self
-            .layers
-            .iter()
-            .filter(|layer| layer.group == Some(group));
-        let last_steps = members.filter_map(|layer| steps_of(time, layer.op).last().copied());
+    fn store_sum(&mut self, members: &[usize], choice: usize, time: &NetworkTime) {
+        let layers = members.iter().map(|&member| &self.layers[member]);
+        let last_steps = layers.filter_map(|layer| steps_of(time, layer.op).last().copied());
         let mut sums = last_steps.filter(|step| step.problem.reads_residual());
         let Some(sum) = sums.next().map(|step| step.problem.kind().output().format) else {
             return;
         };
-        let members = self.layers.iter_mut();
-        for layer in members.filter(|layer| layer.group == Some(group)) {
-            for (index, context) in layer.contexts.iter_mut().enumerate() {
-                if let Some(stored) = context.stored.as_mut().filter(|_| index != choice) {
+        for &member in members {
+            let contexts = self.layers[member].contexts.iter_mut().enumerate();
+            for (_, context) in contexts.filter(|(index, _)| *index != choice) {
+                if let Some(stored) = &mut context.stored {
                     stored.formats.output = sum;
                 }
             }
@@ -107,8 +76,7 @@ impl Structure {
 /// The launches of a layer.
 fn steps_of(time: &NetworkTime, op: OpId) -> Vec<&StepTime> {
     let steps = time.steps.iter();
-    let is_of_layer = |step: &&StepTime| [step.layer, step.projection].contains(&Some(op));
-    steps.filter(is_of_layer).collect()
+    steps.filter(|step| step.computes(op)).collect()
 }
 
 /// How a layer with these launches is stored; `None` if it reads and writes NCHW in the units of its own kind without conversions between its
@@ -120,10 +88,10 @@ fn stored(network: &Network, op: OpId, steps: &[&StepTime]) -> Option<Stored> {
         OpKind::Linear(linear) => (true, linear.options.precision),
         _ => return None,
     };
-    // Of a layer whose first factor another launch computes, what the first launch reads is not the layer's input. A unit with a projection
-    // shortcut reads both inputs in one format.
+    // Of a layer whose first factor another launch computes, what the first launch reads is not the layer's input. A unit of several layers
+    // reads all inputs in one format.
     let [c, _] = LayerProblem::of(network, op)?.channels();
-    let reads_input = first.problem.x().c == c || first.projection == Some(op);
+    let reads_input = first.problem.x().c == c || first.layers.len() > 1;
     let formats = StoredFormats {
         input: match reads_input {
             true => first.problem.kind().input().format,
@@ -167,29 +135,21 @@ impl Context {
     /// The problems of all launches that may compute the layer in a form, as it is stored.
     pub(super) fn stored_problems(&self, form: Form) -> Vec<Problem> {
         let layer = self.stored_layer(form);
-        let mut problems: Vec<Problem> = layer.iter().flat_map(StoredLayer::problems).collect();
-        if let (Some(PairPart::Convolution { joint, .. }), Form::Dense) = (&self.part, form) {
-            problems.push(*joint);
-        }
-        problems
+        layer.iter().flat_map(StoredLayer::problems).collect()
     }
 
-    /// The time of the layer in a form as it is stored, if its problems were evaluated. That of a dense convolution includes its projection
-    /// shortcut if one launch may compute both.
+    /// Whether the layer reads this format; and writes it, if it writes the sum with a residual.
+    pub(super) fn is_stored_in(&self, format: Format) -> bool {
+        let is_sum = self.problem.dense().reads_residual();
+        self.stored.is_some_and(|Stored { formats, .. }| {
+            formats.input == format && (!is_sum || formats.output == format)
+        })
+    }
+
+    /// The time of the layer in a form as it is stored, in launches of its own, if its problems were evaluated.
     pub(super) fn stored_ns(&self, clock: &Clock, form: Form) -> Option<u32> {
-        let alone = || {
-            let layer = self.stored_layer(form)?;
-            layer.least_ns(|problem| clock.ns(problem))
-        };
-        match (&self.part, form) {
-            (Some(PairPart::Shortcut), Form::Dense) => Some(0),
-            (Some(PairPart::Convolution { joint, shortcut }), Form::Dense) => {
-                let separate = alone().zip(shortcut.stored_ns(clock, form));
-                let separate = separate.map(|(layer, shortcut)| layer.saturating_add(shortcut));
-                clock.ns(joint).into_iter().chain(separate).min()
-            }
-            _ => alone(),
-        }
+        let layer = self.stored_layer(form)?;
+        layer.least_ns(|problem| clock.ns(problem))
     }
 
     /// The floor of the layer in a form as it is stored, microseconds: the least sum of the floors of launches that compute it.

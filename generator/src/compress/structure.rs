@@ -1,21 +1,20 @@
 //! What the layers of a network compute, depending on the forms of other layers.
 //!
-//! The planner folds ops into the layers before or after them, and computes some layers together. Three of its rules depend on forms:
+//! The planner folds ops into the layers before or after them, and computes some layers together. Some of its rules depend on forms:
 //!
-//! - Of two convolutions that are added, a Tucker layer adds the other one, if that is not a Tucker layer; else the later one adds the
-//!   earlier one. Such a pair is a [group](Group): what both compute depends on which of them are Tucker layers.
-//! - A 1x1 convolution and its projection shortcut may be one launch if both are dense. They are a group as well.
+//! - What the layers of a [group](super::groups) compute depends on the forms of all of them.
 //! - Of the Tucker layers that read a Tucker layer's output, the first one that has a first factor is the one whose factor can be fused
 //!   with it.
 //!
-//! Everything is read off the graphs that the planner itself folds, one for each choice of a group that depends on Tucker layers. Which pairs
-//! there are is read off the graph of the dense network.
+//! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
 
 use super::form::{Form, LayerProblem, with_forms};
-use super::search::{Criterion, Exit, Group};
+use super::groups::{LayerGroup, sums, value_of};
+use super::search::{Distinction, Exit};
+use super::sharing::{Part, SharedLaunch};
 use super::stored::Stored;
-use crate::ir::{ConvertProblem, Network, OpId, OpKind, Problem, ProjectedProblem};
-use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, ProjectedPair, Task};
+use crate::ir::{ConvertProblem, Network, OpId, Problem};
+use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
 use std::collections::BTreeMap;
 
 /// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with such a layer.
@@ -35,18 +34,13 @@ impl Layer {
         self.forms != [Form::Dense]
     }
 
-    fn can_be_tucker(&self, is_tucker: bool) -> bool {
-        let mut forms = self.forms.iter();
-        forms.any(|form| matches!(form, Form::Tucker(_)) == is_tucker)
-    }
-
-    /// A form that is, or is not, a Tucker layer; with a first factor if there is one.
-    fn example(&self, network: &Network, is_tucker: bool) -> Form {
+    /// A form of this kind; with a first factor if there is one.
+    fn example(&self, network: &Network, is_kind: impl Fn(Form) -> bool) -> Form {
         let problem = LayerProblem::of(network, self.op);
         let has_first = |form: &Form| problem.is_some_and(|problem| problem.d1(*form).is_some());
         let found = || {
             let forms = self.forms.iter().copied();
-            forms.filter(|form| matches!(form, Form::Tucker(_)) == is_tucker)
+            forms.filter(|&form| is_kind(form))
         };
         let example = found().find(has_first).or_else(|| found().next());
         example.unwrap_or(self.forms[0])
@@ -61,44 +55,19 @@ pub(super) struct Context {
     /// How it is stored, unless it reads and writes NCHW in the units of its own kind. Then no launch also computes the first factor of another
     /// layer.
     pub stored: Option<Stored>,
-    /// The part that it has in the launch of a dense convolution and its projection shortcut.
-    pub part: Option<PairPart>,
+    /// What is counted as its time if it is dense and may share launches with others.
+    pub part: Option<Part>,
     /// The first factors that can be fused with it if it is a Tucker layer.
     pub exits: Vec<Exit>,
     /// Whether its own output is stored too when one of them is.
     pub stores_output: bool,
 }
 
-/// The part of a layer in the launch of a dense convolution and its projection shortcut.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum PairPart {
-    /// The convolution.
-    Convolution {
-        /// What the launch computes.
-        joint: Problem,
-        /// The shortcut in a launch of its own.
-        shortcut: Box<Context>,
-    },
-    /// The shortcut: its time is part of that of the convolution.
-    Shortcut,
-}
-
-/// A convolution and its projection shortcut, which are a group.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pair {
-    /// Indices of the convolution and of the shortcut among the layers.
-    pub layers: [usize; 2],
-    /// What one launch for both computes.
-    pub problem: ProjectedProblem,
-}
-
 /// The layers of a network, in the order in which they run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
-    pub groups: Vec<Group>,
-    /// The groups that may be one launch.
-    pub pairs: Vec<Pair>,
+    pub groups: Vec<LayerGroup>,
     /// Time of all other launches, nanoseconds.
     pub other_ns: u64,
 }
@@ -111,7 +80,12 @@ impl Structure {
         forms: &BTreeMap<OpId, Vec<Form>>,
         planner: &mut Planner,
     ) -> Result<Self, Vec<PlanError>> {
-        let (forms, pairs) = with_projections(network, forms);
+        let sums = sums(network);
+        let launches = SharedLaunch::all(network, forms, &sums);
+        let mut forms = forms.clone();
+        for &op in launches.iter().flat_map(|launch| &launch.layers) {
+            forms.entry(op).or_insert_with(|| vec![Form::Dense]);
+        }
         let layers = forms.into_iter().map(|(op, forms)| Layer {
             op,
             forms,
@@ -121,118 +95,36 @@ impl Structure {
         let mut structure = Self {
             layers: layers.collect(),
             groups: Vec::new(),
-            pairs: Vec::new(),
             other_ns: 0,
         };
-        structure.add_groups(network);
-        structure.add_pairs(pairs);
+        structure.add_groups(&sums, &launches);
         let base = Folded::new(network, &structure, &[]);
         for index in 0..structure.layers.len() {
-            let contexts = match structure.layers[index].group {
-                None => 1,
-                Some(group) => match structure.groups[group].criterion {
-                    Criterion::Tucker => 0,
-                    Criterion::Dense => structure.groups[group].ns.len(),
-                },
-            };
-            // Only the last one of a pair will differ, where the plan joins it.
-            let context = base.context(&structure, index);
-            structure.layers[index].contexts = vec![context; contexts];
+            if structure.layers[index].group.is_none() {
+                let context = base.context(&structure, index);
+                structure.layers[index].contexts = vec![context];
+            }
         }
         let base_ns = base.other_ns(&structure, planner)?;
         structure.other_ns = base_ns;
         for group in 0..structure.groups.len() {
-            if structure.groups[group].criterion == Criterion::Tucker {
-                structure.add_choices(network, group, base_ns, planner)?;
-            }
+            structure.add_choices(network, group, base_ns, planner)?;
         }
+        structure.share_launches();
         Ok(structure)
     }
 
     /// Whether an op is one of the layers.
-    pub(super) fn has_layer(&self, op: Option<OpId>) -> bool {
-        self.layers.iter().any(|layer| Some(layer.op) == op)
+    pub(super) fn has_layer(&self, op: OpId) -> bool {
+        self.index_of(op).is_some()
     }
 
-    /// The convolutions that are added in pairs.
-    fn add_groups(&mut self, network: &Network) {
-        let consumers = network.consumers();
-        // The convolution whose output, or a function of it, this op is, if nothing else reads it.
-        let source = |mut op: OpId| loop {
-            if consumers[op.0].len() != 1 {
-                return None;
-            }
-            match &network.op(op).kind {
-                OpKind::Conv(_) => return Some(op),
-                OpKind::ScaleShift(_) | OpKind::Activation(_) => op = network.op(op).inputs[0],
-                _ => return None,
-            }
-        };
-        for op in &network.ops {
-            if !matches!(op.kind, OpKind::Binary(..)) {
-                continue;
-            }
-            let Some(pair) = op.inputs.iter().map(|&input| source(input)).collect() else {
-                continue;
-            };
-            let pair: Vec<OpId> = pair;
-            let members: Vec<usize> = (0..self.layers.len())
-                .filter(|&index| pair.contains(&self.layers[index].op))
-                .collect();
-            let varying = members.iter().copied().filter(|&index| {
-                let layer = &self.layers[index];
-                layer.can_be_tucker(true) && layer.can_be_tucker(false)
-            });
-            let varying: Vec<usize> = varying.collect();
-            if varying.is_empty() {
-                continue;
-            }
-            for index in members {
-                self.layers[index].group = Some(self.groups.len());
-            }
-            self.groups.push(Group {
-                criterion: Criterion::Tucker,
-                layers: varying,
-                ns: Vec::new(),
-            });
-        }
+    /// The index of the layer that is this op.
+    pub(super) fn index_of(&self, op: OpId) -> Option<usize> {
+        self.layers.iter().position(|layer| layer.op == op)
     }
 
-    /// The convolutions with projection shortcuts. What else is folded into both does not depend on their forms, none of which is a Tucker
-    /// layer.
-    fn add_pairs(&mut self, pairs: Vec<ProjectedPair>) {
-        for pair in pairs {
-            let index = |op: OpId| self.layers.iter().position(|layer| layer.op == op);
-            let (Some(layer), Some(shortcut)) = (index(pair.layer), index(pair.shortcut)) else {
-                continue;
-            };
-            let layers = [layer, shortcut];
-            let is_free = |&index: &usize| {
-                let layer = &self.layers[index];
-                layer.group.is_none() && !layer.can_be_tucker(true)
-            };
-            if !layers.iter().all(is_free) {
-                continue;
-            }
-            let mut varying = layers.to_vec();
-            varying.retain(|&index| self.layers[index].forms.len() > 1);
-            varying.sort_unstable();
-            for index in layers {
-                self.layers[index].group = Some(self.groups.len());
-            }
-            self.groups.push(Group {
-                criterion: Criterion::Dense,
-                ns: vec![0; 1 << varying.len()],
-                layers: varying,
-            });
-            self.pairs.push(Pair {
-                layers,
-                problem: pair.problem,
-            });
-        }
-    }
-
-    /// Contexts and other launches for each choice of a group.
+    /// Contexts, shared launches, and the time of other launches for each choice of a group.
     fn add_choices(
         &mut self,
         network: &Network,
@@ -240,52 +132,37 @@ impl Structure {
         base_ns: u64,
         planner: &mut Planner,
     ) -> Result<(), Vec<PlanError>> {
-        let varying = self.groups[group].layers.clone();
+        let LayerGroup {
+            group: of_search,
+            sharing,
+            ..
+        } = self.groups[group].clone();
+        let sharing: Vec<OpId> = sharing.iter().map(|&layer| self.layers[layer].op).collect();
         let mut other_ns = Vec::new();
-        for choice in 0..1usize << varying.len() {
-            let bits = varying.iter().enumerate();
-            let classes: Vec<(usize, bool)> = bits
-                .map(|(bit, &layer)| (layer, choice >> bit & 1 == 1))
-                .collect();
-            let folded = Folded::new(network, self, &classes);
+        for choice in 0..of_search.choices() {
+            let values = of_search.values_in(choice);
+            let values = values.map(|(layer, value)| (layer, of_search.distinction, value));
+            let folded = Folded::new(network, self, &values.collect::<Vec<_>>());
             for index in 0..self.layers.len() {
                 if self.layers[index].group == Some(group) {
                     let context = folded.context(self, index);
                     self.layers[index].contexts.push(context);
                 }
             }
+            let mut launches = match sharing.is_empty() {
+                true => Vec::new(),
+                false => SharedLaunch::of_graph(&folded.network.graph),
+            };
+            launches.retain(|launch| launch.layers.iter().all(|layer| sharing.contains(layer)));
+            self.groups[group].launches.push(launches);
             other_ns.push(folded.other_ns(self, planner)?);
         }
         // What every choice needs is part of all solutions.
         let least = other_ns.iter().copied().min().unwrap_or(base_ns);
         self.other_ns = self.other_ns + least - base_ns;
-        self.groups[group].ns = other_ns.iter().map(|ns| ns - least).collect();
+        self.groups[group].group.ns = other_ns.iter().map(|ns| ns - least).collect();
         Ok(())
     }
-}
-
-/// The convolutions of a network with projection shortcuts that may be dense; and the forms of all layers, with the one form of layers of such
-/// pairs that stay dense.
-fn with_projections(
-    network: &Network,
-    forms: &BTreeMap<OpId, Vec<Form>>,
-) -> (BTreeMap<OpId, Vec<Form>>, Vec<ProjectedPair>) {
-    let mut forms = forms.clone();
-    let can_be_dense = forms
-        .iter()
-        .filter(|(_, forms)| forms.contains(&Form::Dense));
-    let dense = with_forms(network, can_be_dense.map(|(&op, _)| (op, Form::Dense)));
-    let pairs = ProjectedPair::all(&FoldedNetwork::new(&dense).graph);
-    for pair in &pairs {
-        let layers = [pair.layer, pair.shortcut];
-        // Without forms of either the pair is one of the other launches.
-        if layers.iter().any(|op| forms.contains_key(op)) {
-            for op in layers {
-                forms.entry(op).or_insert_with(|| vec![Form::Dense]);
-            }
-        }
-    }
-    (forms, pairs)
 }
 
 /// A network in which every layer that can be a Tucker layer is one, but for some.
@@ -294,12 +171,21 @@ struct Folded {
 }
 
 impl Folded {
-    fn new(network: &Network, structure: &Structure, classes: &[(usize, bool)]) -> Self {
+    /// `known`: layers with the values of their forms.
+    fn new(
+        network: &Network,
+        structure: &Structure,
+        known: &[(usize, Distinction, usize)],
+    ) -> Self {
         let forms = structure.layers.iter().enumerate().map(|(index, layer)| {
-            let mut known = classes.iter();
-            let known = known.find(|(of, _)| *of == index);
-            let is_tucker = known.is_none_or(|(_, is_tucker)| *is_tucker);
-            (layer.op, layer.example(network, is_tucker))
+            let known = known.iter().find(|(of, ..)| *of == index);
+            let form = match known {
+                Some(&(_, distinction, value)) => {
+                    layer.example(network, |form| value_of(distinction, form) == value)
+                }
+                None => layer.example(network, |form| matches!(form, Form::Tucker(_))),
+            };
+            (layer.op, form)
         });
         Self {
             network: FoldedNetwork::new(&with_forms(network, forms)),
@@ -348,7 +234,10 @@ impl Folded {
         let (mut sum, mut errors) = (0, Vec::new());
         let graph = &self.network.graph;
         let tasks = graph.tasks.iter();
-        let others = tasks.filter(|task| !structure.has_layer(task.parameters.layer));
+        let others = tasks.filter(|task| {
+            let layer = task.parameters.layer;
+            !layer.is_some_and(|layer| structure.has_layer(layer))
+        });
         let others = others.map(|task| planner.task_ns(task));
         let mut add = |ns| match ns {
             Ok(ns) => sum += ns,

@@ -28,6 +28,8 @@ struct Growing<'a> {
     unread: Vec<String>,
     /// Layers that can be decomposed.
     filters: usize,
+    /// Whether convolutions of the same input may be merged in many places.
+    has_siblings: bool,
 }
 
 impl Growing<'_> {
@@ -66,8 +68,37 @@ impl Growing<'_> {
         }
     }
 
+    /// Branches of 1x1 convolutions, one of which may have a filter after it, and their concatenation.
+    fn add_siblings(&mut self, x: &(String, u32)) {
+        let branch = ConvOptions {
+            kernel: [1, 1],
+            activation: activation(self.random),
+            ..ConvOptions::new(96)
+        };
+        let count = 2 + self.random.below(2);
+        let branches = (0..count).map(|_| {
+            let bias = self.random.below(2) == 0;
+            let options = ConvOptions {
+                bias,
+                ..branch.clone()
+            };
+            self.add(&[x], OpOptions::Conv(options), 96)
+        });
+        let mut branches: Vec<_> = branches.collect();
+        if self.random.below(2) == 0 {
+            let index = self.random.below(count);
+            branches[index] = self.conv(&branches[index].clone(), 96);
+        }
+        let inputs: Vec<_> = branches.iter().collect();
+        self.add(&inputs, OpOptions::Concat, 96 * count as u32);
+    }
+
     fn grow(&mut self) {
         let x = self.tensor();
+        if self.has_siblings && self.random.below(3) == 0 {
+            self.add_siblings(&x);
+            return;
+        }
         let n = [96, 192, 256][self.random.below(3)];
         match self.random.below(9) {
             // A block with a shortcut that is a convolution, or the block's input.
@@ -104,6 +135,11 @@ impl Growing<'_> {
 
 /// A network with forks, shortcuts, concatenations and prologues, and with up to four filters.
 fn random_network(random: &mut Random) -> Network {
+    random_network_with(false, random)
+}
+
+/// The same, perhaps with branches of convolutions of the same input.
+fn random_network_with(has_siblings: bool, random: &mut Random) -> Network {
     let size = [7, 14, 28][random.below(3)];
     let input = TensorShape::new(1, 192, size, size);
     let mut growing = Growing {
@@ -111,6 +147,7 @@ fn random_network(random: &mut Random) -> Network {
         all: vec![("input".to_owned(), input.c)],
         unread: vec!["input".to_owned()],
         filters: 0,
+        has_siblings,
         random,
     };
     for _ in 0..3 + growing.random.below(4) {
@@ -176,10 +213,10 @@ fn by_brute_force(
 
 /// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
 fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -> usize {
-    let (mut fused, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0);
+    let (mut fused, mut merged, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0, 0);
     for case in cases {
         let mut random = Random(case);
-        let network = random_network(&mut random);
+        let network = random_network_with(case % 3 == 1, &mut random);
         let weights: Vec<f64> = (0..network.ops.len())
             .map(|_| 0.1 + random.below(100) as f64 / 50.0)
             .collect();
@@ -231,13 +268,16 @@ fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -
         decomposed += usize::from(found.loss > 0.0);
         let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
         with_cp += usize::from(found.forms.iter().any(is_cp));
-        fused += usize::from(time.steps.iter().any(|step| step.name.contains('+')));
+        let is_merged = |step: &StepTime| step.layers.len() > 1;
+        let is_fused = |step: &StepTime| step.name.contains('+') && !is_merged(step);
+        fused += usize::from(time.steps.iter().any(is_fused));
+        merged += usize::from(time.steps.iter().any(is_merged));
         grouped += usize::from(!compression.storages[0].structures[0].groups.is_empty());
     }
     println!(
-        "{fused} fused, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
+        "{fused} fused, {merged} merged, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
     );
-    assert!(fused > 0 && grouped > 0 && decomposed > 0);
+    assert!(fused > 0 && merged > 0 && grouped > 0 && decomposed > 0);
     with_cp
 }
 
@@ -329,6 +369,12 @@ fn of_a_batch(network: &Network, precision: Precision, activations: DType) -> Ne
         }
     }
     network
+}
+
+/// The number of groups of layers that may share launches.
+fn sharing_groups(structure: &structure::Structure) -> usize {
+    let groups = structure.groups.iter();
+    groups.filter(|group| !group.sharing.is_empty()).count()
 }
 
 /// The least time within a loss.
@@ -472,15 +518,14 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
             let time = NetworkTime::of_network(planner, &chosen).unwrap();
             let structure = &compression.storages[0].structures[0];
             // Others have no layer that may be decomposed.
-            let is_searched =
-                |step: &&StepTime| step.projection.is_some() && structure.has_layer(step.layer);
+            let is_searched = |step: &&StepTime| matches!(step.problem, Problem::Projected(_));
             let one_launch = time.steps.iter().filter(is_searched).count();
             if one_launch > 0 {
                 // The search knows the launch, so the plan is not faster because of it.
                 assert!(searched_us <= 1.01 * choice.us, "{choice} {searched_us}");
             }
             joined += one_launch;
-            separate += structure.pairs.len() - one_launch;
+            separate += sharing_groups(structure) - one_launch;
         }
     }
     assert!(joined >= 4 && separate >= 2, "{joined} {separate}");
@@ -507,7 +552,7 @@ fn pairs_with_one_layer_that_stays_dense_are_searched() {
         let mut compression = compression.unwrap();
         let dense = compression.dense_choice().unwrap();
         let storage = &compression.storages[1];
-        assert_eq!(storage.structures[0].pairs.len(), 2);
+        assert_eq!(sharing_groups(&storage.structures[0]), 2);
         let mut times = storage.layer_times(&mut compression.targets);
         let mut search = Search::new(&storage.problem, &mut times);
         let exact = search.solve(&least_time(0.0)).unwrap();
@@ -529,7 +574,8 @@ fn pairs_with_one_layer_that_stays_dense_are_searched() {
         let pairs = time
             .steps
             .iter()
-            .filter_map(|step| Some((step, step.layer?, step.projection?)));
+            .filter(|step| step.layers.len() == 2)
+            .map(|step| (step, step.layers[0].layer, step.layers[1].layer));
         let pairs: Vec<_> = pairs.collect();
         assert_eq!(pairs.len(), 2);
         for (step, layer, shortcut) in pairs {
@@ -593,7 +639,7 @@ fn conversions_between_factors_are_counted_once() {
     let chosen = with_forms(&network, found.forms.iter().copied());
     let planner = compression.targets[0].clock.planner();
     let time = NetworkTime::of_network(planner, &chosen).unwrap();
-    let mut steps = time.steps.iter().filter(|step| step.layer.is_some());
+    let mut steps = time.steps.iter().filter(|step| !step.layers.is_empty());
     assert!(steps.any(|step| matches!(step.problem, Problem::Convert(_))));
     let storage = compression.storage_of(&found).unwrap();
     let mut times = storage.layer_times(&mut compression.targets);

@@ -53,6 +53,8 @@ pub use candidate::Candidate;
 pub use conversions::FormatConversion;
 pub(super) use conversions::output_task;
 #[cfg(feature = "compress")]
+pub(crate) use merged::MergedLayers;
+#[cfg(feature = "compress")]
 pub(crate) use next_factor::FusableReaders;
 #[cfg(feature = "compress")]
 pub(crate) use projection::ProjectedPair;
@@ -68,10 +70,10 @@ impl TaskGraph {
         candidates
     }
 
-    /// The same without the kinds that `compress` does not consider: merged siblings, squeeze-and-excites in fewer launches, and normalised
-    /// inputs.
+    /// The same without the kinds that `compress` does not consider: squeeze-and-excites in fewer launches, and normalised inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
+        merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
         candidates
     }

@@ -21,8 +21,8 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     lower_to(planner, graph, &candidates, conversion_us)
 }
 
-/// The same without merged siblings: the launches of a layer then depend on no other layer but the next Tucker layer and its projection
-/// shortcut, and on the formats of its input and its output. Conversions count what they take in a network.
+/// The same for rank choice: the launches of a layer depend on no other layer but the next Tucker layer, those of the same input and its
+/// projection shortcut, and on the formats of its input and its output. Conversions count what they take in a network.
 pub(super) fn lower_by_layers(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates_of_layers();
     lower_to(planner, graph, &candidates, conversion_in_network_us)

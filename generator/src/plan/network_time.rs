@@ -13,7 +13,8 @@ use super::lowering::lower_by_layers;
 use super::network::NetworkPlan;
 use super::unit::PlannedUnit;
 use crate::gpu::Gpu;
-use crate::ir::{Network, OpId, Precision, Problem};
+use crate::ir::{ConvProblem, Network, OpId, Precision, Problem};
+use tdc_runtime::ConvShape;
 
 /// The predicted time of a network.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,14 +28,22 @@ pub struct NetworkTime {
 pub struct StepTime {
     /// The task's name.
     pub name: String,
-    /// The layer whose weights it reads, or between whose factors it converts formats.
-    pub layer: Option<OpId>,
-    /// The projection shortcut that it computes too.
-    pub projection: Option<OpId>,
+    /// The layers whose weights it reads, or between whose factors it converts formats; without the next layer, whose first factor it computes
+    /// too.
+    pub layers: Vec<LayerPart>,
     /// What it computes.
     pub problem: Problem,
     /// Its time in the network, nanoseconds.
     pub ns: u64,
+}
+
+/// The part of a layer in a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerPart {
+    /// The layer.
+    pub layer: OpId,
+    /// Floating-point operations, with the layer's factors in the task; 0 of a conversion.
+    pub flops: u64,
 }
 
 /// When a layer of a planned network runs, as predicted.
@@ -51,25 +60,27 @@ pub struct LayerTime {
 }
 
 impl StepTime {
-    /// The part of its time that a layer takes, nanoseconds: all of it, or in a unit of a convolution and its projection shortcut the part of
-    /// the layer's operations. `None` if it does not compute the layer.
+    /// Whether it is one of the layers that it computes.
+    pub fn computes(&self, layer: OpId) -> bool {
+        self.layers.iter().any(|part| part.layer == layer)
+    }
+
+    /// The part of its time that a layer takes, nanoseconds: all of it, or in a unit of several layers the part of the layer's operations.
+    /// `None` if it does not compute the layer.
     pub fn ns_of(&self, layer: OpId) -> Option<f64> {
         let ns = self.ns as f64;
-        let Problem::Projected(projected) = &self.problem else {
-            return (self.layer == Some(layer)).then_some(ns);
-        };
-        let of_layers = [self.layer, self.projection];
-        let part = of_layers.iter().position(|of| *of == Some(layer))?;
-        let flops = projected
-            .convolutions()
-            .map(|conv| Problem::Conv(conv).flops() as f64);
-        Some(ns * flops[part] / flops.iter().sum::<f64>())
+        let part = self.layers.iter().find(|part| part.layer == layer)?;
+        if self.layers.len() == 1 {
+            return Some(ns);
+        }
+        let flops = self.layers.iter().map(|part| part.flops);
+        Some(ns * part.flops as f64 / flops.sum::<u64>() as f64)
     }
 }
 
 impl NetworkTime {
-    /// The time of a network by the cost model, with the planner's correction. No unit computes merged siblings, so that rank choice can add
-    /// up the times of layers.
+    /// The time of a network by the cost model, with the planner's correction. No unit computes a squeeze-and-excite or normalises the input, and
+    /// tasks do not run side by side, so that rank choice can add up the times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -80,8 +91,7 @@ impl NetworkTime {
             match planner.task_ns(task) {
                 Ok(ns) => steps.push(StepTime {
                     name: task.name.clone(),
-                    layer: layer_of(&graph, task),
-                    projection: task.parameters.projection.as_ref().map(|added| added.layer),
+                    layers: layer_parts(&graph, task),
                     problem: task.problem,
                     ns,
                 }),
@@ -100,7 +110,40 @@ impl NetworkTime {
     }
 }
 
-/// See [`StepTime::layer`].
+/// See [`StepTime::layers`].
+fn layer_parts(graph: &TaskGraph, task: &Task) -> Vec<LayerPart> {
+    let parameters = &task.parameters;
+    let part = |(layer, problem): (OpId, Problem)| LayerPart {
+        layer,
+        flops: match problem {
+            Problem::Convert(_) => 0,
+            _ => problem.flops(),
+        },
+    };
+    let Some(layer) = layer_of(graph, task) else {
+        return Vec::new();
+    };
+    match (&task.problem, &parameters.projection) {
+        (Problem::Projected(projected), Some(shortcut)) => {
+            let layers = [layer, shortcut.layer].into_iter();
+            let convolutions = projected.convolutions().map(Problem::Conv);
+            layers.zip(convolutions).map(part).collect()
+        }
+        (Problem::Conv(conv), _) if !parameters.merged.is_empty() => {
+            let merged = parameters.merged.iter().map(|other| (other.layer, other.y));
+            let all = std::iter::once((layer, task.y)).chain(merged);
+            all.map(|(layer, y)| {
+                let n = graph.values[y.0].shape.c;
+                let shape = ConvShape { n, ..conv.shape };
+                part((layer, Problem::Conv(ConvProblem { shape, ..*conv })))
+            })
+            .collect()
+        }
+        (problem, _) => vec![part((layer, *problem))],
+    }
+}
+
+/// The first layer of a task.
 fn layer_of(graph: &TaskGraph, task: &Task) -> Option<OpId> {
     if !matches!(task.problem, Problem::Convert(_)) {
         return task.parameters.layer;

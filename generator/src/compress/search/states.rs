@@ -1,6 +1,6 @@
 //! The states of the search: what must be known before a layer, beside the resources that the layers before it take.
 
-use super::{Criterion, Form, Fusion, Kind, Problem, Targets, Work};
+use super::{Distinction, Form, Fusion, Kind, Problem, Targets, Work};
 use std::collections::BTreeMap;
 
 /// A [`Kind`] without the D1.
@@ -25,16 +25,11 @@ impl Class {
     }
 
     fn is_tucker(self) -> bool {
-        self.meets(Criterion::Tucker)
+        matches!(self, Self::NoFirst | Self::First)
     }
 
-    fn meets(self, criterion: Criterion) -> bool {
-        criterion.is_met_by(match self {
-            Self::Dense => Kind::Dense,
-            Self::Other => Kind::Other,
-            Self::NoFirst => Kind::NoFirst,
-            Self::First => Kind::First(0),
-        })
+    fn value(self, distinction: Distinction) -> usize {
+        distinction.value(self.is_tucker(), self == Self::Dense)
     }
 }
 
@@ -72,12 +67,12 @@ impl Promise {
         self.allowed.contains(&true).then_some(self)
     }
 
-    /// Whether the layer meets a criterion, if that is known.
-    fn meets(&self, criterion: Criterion) -> Option<bool> {
+    /// The value of the layer's form, if that is known.
+    fn value(&self, distinction: Distinction) -> Option<usize> {
         let allowed = Class::ALL.into_iter().filter(|&class| self.allows(class));
-        let mut kinds = allowed.map(|class| class.meets(criterion));
-        let first = kinds.next()?;
-        kinds.all(|kind| kind == first).then_some(first)
+        let mut values = allowed.map(|class| class.value(distinction));
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
     }
 }
 
@@ -86,8 +81,8 @@ impl Promise {
 struct State {
     /// By layer, for layers from here on.
     promises: BTreeMap<usize, Promise>,
-    /// For earlier layers of groups that later layers belong to: whether it meets the group's criterion.
-    chosen: BTreeMap<usize, bool>,
+    /// For earlier layers of groups that later layers belong to: the value of the form, in the distinction of the group.
+    chosen: BTreeMap<usize, usize>,
 }
 
 impl State {
@@ -199,8 +194,8 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
         let mut decided = state.clone();
         decided.promises.remove(&layer);
         if let Some(group) = problem.layers[layer].group {
-            let criterion = problem.groups[group].criterion;
-            decided.chosen.insert(layer, class.meets(criterion));
+            let distinction = problem.groups[group].distinction;
+            decided.chosen.insert(layer, class.value(distinction));
         }
         for state in with_group_decided(problem, layer, &decided) {
             let (choice, ns) = group_choice(problem, layer, &state);
@@ -249,7 +244,7 @@ fn moves_from(problem: &Problem, layer: usize, state: &State, after: &mut Number
     moves
 }
 
-/// The states in which the later layers of the layer's group have promised whether they meet its criterion.
+/// The states in which the later layers of the layer's group have promised the values of their forms.
 fn with_group_decided(problem: &Problem, layer: usize, state: &State) -> Vec<State> {
     let mut states = vec![state.clone()];
     let Some(group) = problem.layers[layer].group else {
@@ -258,10 +253,10 @@ fn with_group_decided(problem: &Problem, layer: usize, state: &State) -> Vec<Sta
     let group = &problem.groups[group];
     for &member in group.layers.iter().filter(|&&m| m > layer) {
         let promise = state.promise(problem, member);
-        let kinds = [false, true].into_iter();
-        let kinds =
-            kinds.filter_map(|kind| promise.only(|class| class.meets(group.criterion) == kind));
-        let promised = kinds.flat_map(|promise| {
+        let values = 0..group.distinction.values();
+        let promises = values
+            .filter_map(|value| promise.only(|class| class.value(group.distinction) == value));
+        let promised = promises.flat_map(|promise| {
             let states = states.iter();
             states.map(move |state| state.promising(member, promise))
         });
@@ -276,16 +271,12 @@ fn group_choice(problem: &Problem, layer: usize, state: &State) -> (usize, u64) 
         return (0, 0);
     };
     let group = &problem.groups[group];
-    let meets = |member: &usize| {
-        let promised = state.promises.get(member);
-        let promised = promised.and_then(|promise| promise.meets(group.criterion));
-        promised.or_else(|| state.chosen.get(member).copied()) == Some(true)
-    };
-    let members = group.layers.iter().enumerate();
-    let choice = members
-        .filter(|(_, member)| meets(member))
-        .map(|(bit, _)| 1 << bit)
-        .sum();
+    let choice = group.choice(|member| {
+        let promised = state.promises.get(&member);
+        let promised = promised.and_then(|promise| promise.value(group.distinction));
+        let known = promised.or_else(|| state.chosen.get(&member).copied());
+        known.unwrap_or_default()
+    });
     let is_last = group.layers.last() == Some(&layer);
     (choice, if is_last { group.ns[choice] } else { 0 })
 }

@@ -52,6 +52,14 @@ impl Times for Table {
     }
 }
 
+fn is_tucker(kind: Kind) -> bool {
+    matches!(kind, Kind::NoFirst | Kind::First(_))
+}
+
+fn value_of(distinction: Distinction, kind: Kind) -> usize {
+    distinction.value(is_tucker(kind), kind == Kind::Dense)
+}
+
 /// Up to five layers, some of which can be fused with later ones, in groups of one or two.
 fn random_problem(random: &mut Random) -> (Problem, Table) {
     let count = 1 + random.below(5);
@@ -92,18 +100,24 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
             ..Layer::default()
         });
     }
-    // A layer that has both kinds of forms may be in a group, with another layer behind or before it.
-    let has_both = |layer: &Layer, criterion: Criterion| {
+    // A layer whose forms have several values may be in a group, with another layer behind or before it.
+    let has_several = |layer: &Layer, distinction: Distinction| {
         let mut forms = layer
             .forms
             .iter()
-            .map(|form| criterion.is_met_by(form.kind));
+            .map(|form| value_of(distinction, form.kind));
         let first = forms.next();
         forms.any(|kind| Some(kind) != first)
     };
     for layer in 0..count {
-        let criterion = [Criterion::Tucker, Criterion::Dense][random.below(2)];
-        if problem.layers[layer].group.is_some() || !has_both(&problem.layers[layer], criterion) {
+        let all = [
+            Distinction::Tucker,
+            Distinction::Dense,
+            Distinction::TuckerAndDense,
+        ];
+        let distinction = all[random.below(3)];
+        let is_free = problem.layers[layer].group.is_none();
+        if !is_free || !has_several(&problem.layers[layer], distinction) {
             continue;
         }
         let group = Some(problem.groups.len());
@@ -111,26 +125,27 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
         let mut members = vec![layer];
         if problem.layers[other].group.is_none() && other != layer {
             problem.layers[other].group = group;
-            if has_both(&problem.layers[other], criterion) {
+            if has_several(&problem.layers[other], distinction) {
                 members.push(other);
             }
         }
         problem.layers[layer].group = group;
         members.sort_unstable();
-        let ns = (0..1 << members.len()).map(|_| random.below(5) as u64);
-        let ns = ns.collect();
-        problem.groups.push(Group {
-            criterion,
+        let mut group = Group {
+            distinction,
             layers: members,
-            ns,
-        });
+            ns: Vec::new(),
+        };
+        let ns = (0..group.choices()).map(|_| random.below(5) as u64);
+        group.ns = ns.collect();
+        problem.groups.push(group);
     }
     let mut times = BTreeMap::new();
     // Each layer reads one value, so at most one earlier layer can be fused with it.
     let writer: Vec<usize> = (0..count).map(|layer| random.below(layer + 1)).collect();
     for layer in 0..count {
         let group = problem.layers[layer].group;
-        let choices = group.map_or(1, |group| 1 << problem.groups[group].layers.len());
+        let choices = group.map_or(1, |group| problem.groups[group].choices());
         for choice in 0..choices {
             let exits: Vec<Exit> = (layer + 1..count)
                 .filter(|&later| writer[later] == layer && problem.layers[later].d1s > 0)
@@ -152,7 +167,7 @@ fn random_problem(random: &mut Random) -> (Problem, Table) {
                         }
                     };
                     add(None, random);
-                    if Criterion::Tucker.is_met_by(of_form.kind) {
+                    if is_tucker(of_form.kind) {
                         for (index, exit) in exits.iter().enumerate() {
                             for d1 in 0..problem.layers[exit.layer].d1s {
                                 let fusion = Fusion {
@@ -180,16 +195,11 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
     let mut forms = vec![0; count];
     loop {
         let kind = |layer: usize| problem.layers[layer].forms[forms[layer]].kind;
-        let is_tucker = |layer: usize| Criterion::Tucker.is_met_by(kind(layer));
         let has_first = |layer: usize| matches!(kind(layer), Kind::First(_));
         let choice = |layer: usize| {
             problem.layers[layer].group.map_or(0, |group| {
                 let group = &problem.groups[group];
-                let members = group.layers.iter().enumerate();
-                members
-                    .filter(|(_, member)| group.criterion.is_met_by(kind(**member)))
-                    .map(|(bit, _)| 1usize << bit)
-                    .sum()
+                group.choice(|member| value_of(group.distinction, kind(member)))
             })
         };
         // For each layer: no exit, or the first of its exits whose layer has a first factor.
@@ -197,7 +207,7 @@ fn by_brute_force(problem: &Problem, table: &Table, goal: &Goal) -> Option<u64> 
             .map(|layer| {
                 let exits = &problem.layers[layer].exits[choice(layer)];
                 let first = exits.iter().position(|exit| has_first(exit.layer));
-                first.filter(|_| is_tucker(layer))
+                first.filter(|_| is_tucker(kind(layer)))
             })
             .collect();
         for taken in 0u32..1 << count {
