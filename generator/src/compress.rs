@@ -34,7 +34,7 @@ pub use method::Method;
 pub use tune::{TuneError, Tuning};
 
 use crate::gpu::Gpu;
-use crate::ir::{Network, OpId, Problem};
+use crate::ir::{ConvertProblem, Layout, Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, TaskGraph};
 use clock::Clock;
 use eligible::is_requested;
@@ -57,7 +57,8 @@ pub struct Compression<'a> {
     losses: &'a Losses<'a>,
     /// At least one.
     targets: Vec<Target>,
-    /// What is searched first: with all layers in NCHW; and if that is different, with layers stored as in the plan of the dense network.
+    /// What is searched first: with all layers in NCHW; and if those are different, with layers stored as in the plan of the dense network, and as
+    /// in those of the fastest forms, in either and in parts of the network.
     storages: Vec<Storage>,
     ineligible: Vec<(OpId, Ineligible)>,
 }
@@ -242,17 +243,69 @@ impl<'a> Compression<'a> {
         for (target, ns) in targets.iter_mut().zip(&dense) {
             target.weight = dense[0] / ns / dense.len() as f64;
         }
-        Ok(Self {
+        let mut compression = Self {
             losses,
-            storages: Storage::all(&mut targets, &forms, losses)?,
+            storages: Vec::new(),
             targets,
             ineligible,
-        })
+        };
+        compression.set_storages(&forms)?;
+        Ok(compression)
+    }
+
+    /// Sets what is searched first. `forms` has the forms of the layers.
+    fn set_storages(&mut self, forms: &BTreeMap<OpId, Vec<Form>>) -> Result<(), Vec<PlanError>> {
+        self.storages = Storage::all(&mut self.targets, forms, self.losses)?;
+        if self.storages.len() == 1 {
+            return Ok(());
+        }
+        let mut fastest = Vec::new();
+        for storage in &self.storages {
+            let mut times = storage.layer_times(&mut self.targets);
+            fastest.push(Search::new(&storage.problem, &mut times).least(Resource::Time));
+        }
+        let fastest: Vec<Choice> = fastest.iter().map(|of| self.choice(of)).collect();
+        let in_nchw = fastest[0].forms.clone();
+        let parts = self.parts_of_dense_plan()?;
+        let of_parts = parts.iter().map(|part| {
+            let forms = in_nchw.iter().filter(|(op, _)| part.contains(op));
+            forms.copied().collect()
+        });
+        let forms = fastest.into_iter().map(|choice| choice.forms);
+        let all: Vec<Vec<(OpId, Form)>> = forms.chain(of_parts).collect();
+        for forms in all {
+            let storage = self.storage_of(&forms).filter(|storage| {
+                let mut known = self.storages.iter();
+                known.all(|known| known.structures != storage.structures)
+            });
+            self.storages.extend(storage);
+        }
+        Ok(())
+    }
+
+    /// The layers of the dense network by the parts of its plan on the first target that are stored in NHWC independently: each begins with a
+    /// conversion from NCHW.
+    fn parts_of_dense_plan(&mut self) -> Result<Vec<Vec<OpId>>, Vec<PlanError>> {
+        let target = &mut self.targets[0];
+        let time = NetworkTime::of_network(target.clock.planner(), &target.network)?;
+        let mut parts = vec![Vec::new()];
+        for step in &time.steps {
+            if let Problem::Convert(ConvertProblem { from, to, .. }) = &step.problem
+                && [from.layout, to.layout] == [Layout::Nchw, Layout::Nhwc]
+            {
+                parts.push(Vec::new());
+            }
+            if let Some(part) = parts.last_mut() {
+                part.extend(step.layers.iter().map(|part| part.layer));
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        Ok(parts)
     }
 
     /// The layers as the plan of the dense network stores them.
-    fn last_storage(&self) -> &Storage {
-        &self.storages[self.storages.len() - 1]
+    fn dense_storage(&self) -> &Storage {
+        self.storages.get(1).unwrap_or(&self.storages[0])
     }
 
     /// The layers of the search.
@@ -442,7 +495,7 @@ impl<'a> Compression<'a> {
                 let choice = self.choice(&solution);
                 let searched_us = solution.cost.ns as f64 / 1e3;
                 let next = match choice.us < FASTER * searched_us {
-                    true => self.storage_of(&choice),
+                    true => self.storage_of(&choice.forms),
                     false => None,
                 };
                 let present = as_planned.as_ref().unwrap_or(&self.storages[first]);
@@ -460,10 +513,10 @@ impl<'a> Compression<'a> {
         (choices, unsolved)
     }
 
-    /// Layers stored as in the plan of a choice; `None` if it cannot be planned.
-    fn storage_of(&mut self, choice: &Choice) -> Option<Storage> {
+    /// Layers stored as in the plan of the network with these forms; `None` if it cannot be planned.
+    fn storage_of(&mut self, forms: &[(OpId, Form)]) -> Option<Storage> {
         let nchw = &self.storages[0].structures;
-        Storage::as_planned(&mut self.targets, nchw, &choice.forms, self.losses).ok()
+        Storage::as_planned(&mut self.targets, nchw, forms, self.losses).ok()
     }
 
     /// A solution as a choice. The search stops at launches that are fast enough; the planner takes the fastest ones of these forms.

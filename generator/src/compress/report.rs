@@ -287,7 +287,7 @@ impl Compression<'_> {
 
     /// The fastest form of a layer other than dense, in launches of its own, and its time.
     pub(super) fn fastest_alone(&self, op: OpId) -> Option<(Form, f64)> {
-        let mut layers = self.last_storage().structures[0].layers.iter();
+        let mut layers = self.dense_storage().structures[0].layers.iter();
         let layer = layers.find(|layer| layer.op == op)?;
         let context = layer.contexts.last()?;
         let forms = layer.forms.iter().filter(|form| **form != Form::Dense);

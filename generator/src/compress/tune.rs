@@ -4,7 +4,6 @@
 //! predictions [around them](crate::plan::Correction).
 
 use super::form::with_forms;
-use super::storage::Storage;
 use super::{Budget, Choice, CompressError, Compression, Form};
 use crate::ir::{OpId, Problem};
 use crate::plan::{Correction, NetworkTime, PlanError, Planner, TaskGraph};
@@ -103,8 +102,7 @@ impl Compression<'_> {
         let forms = layers.map(|layer| (layer.op, layer.forms.clone()));
         let forms = forms.collect();
         self.targets[0].clock.correct(correction);
-        self.storages = Storage::all(&mut self.targets, &forms, self.losses)?;
-        Ok(())
+        self.set_storages(&forms)
     }
 
     /// The launches of a choice, of the dense network, and of the choice's neighbours.

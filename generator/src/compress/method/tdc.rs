@@ -28,7 +28,7 @@ const EQUAL: f64 = 0.01;
 impl Compression<'_> {
     /// The forms for a reduction B.
     pub(super) fn tdc_forms(&mut self, reduction: f64, theta: f64) -> Forms {
-        let mut layers = self.last_storage().structures[0].layers.clone();
+        let mut layers = self.dense_storage().structures[0].layers.clone();
         layers.retain(Layer::may_be_decomposed);
         let clock = &mut self.targets[0].clock;
         let flops = |layer: &Layer| layer.contexts[0].problem.flops(Form::Dense) as f64;
