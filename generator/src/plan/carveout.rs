@@ -15,12 +15,18 @@ use std::collections::HashMap;
 /// capabilities). Some GPUs have only the smaller ones.
 const CAPACITIES: [u32; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 
-/// The least carve-out, KiB.
+/// The least carve-out, KiB, unless L1 counts more than changes of the carve-out.
 const LEAST: u32 = 32;
 
-/// Sets the carve-outs of a network's kernels. Those that may run side by side have the largest in common. Any other one has what the blocks
-/// of an SM need if they are distributed evenly. Without shared memory it has the same as the kernel before it, unless its data do not fit in
-/// L2: then it needs L1 for its loads in flight. GPUs without programmatic dependent launch keep the driver's choice.
+/// Shared memory, KiB, up to which a kernel counts as one that works with L1.
+const LITTLE: u32 = 8;
+
+/// Launches of at least this time, microseconds, are long enough for a change of the carve-out to pay.
+const LONG_US: f64 = 4.0;
+
+/// Sets the carve-outs of a network's kernels. A long one that works with L1 has as much of it as there is. Of the others, those that may run
+/// side by side have the largest carve-out in common; any other one has what the blocks of an SM need if they are distributed evenly, or,
+/// without shared memory, the same as the kernel before it. GPUs without programmatic dependent launch keep the driver's choice.
 ///
 /// `unit_of_task` has the unit of each task, in execution order. Of a unit's tasks, one beside others decides, else the first one.
 pub(super) fn set_carveouts(
@@ -32,27 +38,60 @@ pub(super) fn set_carveouts(
     if gpu.arch < FIRST_CLUSTER_GPU.arch {
         return;
     }
+    for unit in &mut *units {
+        let needs = Need::of_unit(unit, gpu);
+        for (kernel, need) in unit.kernels.iter_mut().zip(needs) {
+            kernel.carveout = need.is_of_l1().then(|| capacity(need.bytes, gpu));
+        }
+    }
     for (task, range) in branches.concurrent().into_iter().enumerate() {
         if range != [task; 2] {
             let kernels = &mut units[unit_of_task[task]].kernels;
-            kernels
-                .iter_mut()
-                .for_each(|kernel| kernel.carveout = Some(capacity(u64::MAX, gpu)));
+            kernels.iter_mut().for_each(|kernel| {
+                kernel.carveout.get_or_insert(capacity(u64::MAX, gpu));
+            });
         }
     }
     let mut before = LEAST;
     for &unit in unit_of_task {
-        let predictions = LaunchPrediction::for_unit(&units[unit], gpu);
-        for (kernel, launch) in units[unit].kernels.iter_mut().zip(predictions) {
-            let resident = launch.occupancy.blocks_per_sm;
-            let cluster = kernel.blueprint.cluster.iter().product();
-            let work = &kernel.blueprint.work;
-            let own = match needed_bytes(work, cluster, resident, gpu) {
-                0 if work.dram_bytes <= gpu.l2_bytes as f64 => before,
+        let needs = Need::of_unit(&units[unit], gpu);
+        for (kernel, need) in units[unit].kernels.iter_mut().zip(needs) {
+            let own = match need.bytes {
+                0 => before,
                 bytes => capacity(bytes, gpu).max(LEAST),
             };
             before = *kernel.carveout.get_or_insert(own);
         }
+    }
+}
+
+/// What a kernel needs.
+struct Need {
+    /// See [`needed_bytes`].
+    bytes: u64,
+    /// The predicted time of its launch, microseconds.
+    us: f64,
+}
+
+impl Need {
+    /// The needs of a unit's kernels.
+    fn of_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
+        let predictions = LaunchPrediction::for_unit(unit, gpu);
+        let kernels = unit.kernels.iter().zip(predictions);
+        let needs = kernels.map(|(kernel, launch)| {
+            let cluster = kernel.blueprint.cluster.iter().product();
+            let resident = launch.occupancy.blocks_per_sm;
+            Self {
+                bytes: needed_bytes(&kernel.blueprint.work, cluster, resident, gpu),
+                us: launch.us,
+            }
+        });
+        needs.collect()
+    }
+
+    /// Whether the kernel needs L1 above all, and runs long enough for a change of the carve-out.
+    fn is_of_l1(&self) -> bool {
+        self.us >= LONG_US && self.bytes <= u64::from(1024 * LITTLE)
     }
 }
 
@@ -161,13 +200,14 @@ mod tests {
                 let work = &kernel.blueprint.work;
                 let cluster = kernel.blueprint.cluster.iter().product();
                 let resident = launch.occupancy.blocks_per_sm;
+                let needed = capacity(needed_bytes(work, cluster, resident, plan.gpu), plan.gpu);
                 let expected = match work.shared_bytes {
+                    _ if launch.us >= LONG_US && needed <= LITTLE => needed,
                     0 => {
                         without += 1;
                         before
                     }
-                    _ => capacity(needed_bytes(work, cluster, resident, plan.gpu), plan.gpu)
-                        .max(LEAST),
+                    _ => needed.max(LEAST),
                 };
                 assert_eq!(kernel.carveout, Some(expected), "{}", kernel.symbol);
                 before = expected;
@@ -178,21 +218,23 @@ mod tests {
         assert!(several.iter().any(|&kib| kib > LEAST), "{several:?}");
     }
 
-    /// The first linear layer has one warp for each output, so no shared memory.
     #[test]
-    fn linear_layers_of_more_weights_than_l2_holds_have_the_least() {
-        let text = "{name: net, gpu: h200, input: 1x512x28x28, ops: [{op: conv, name: a, n: 512}, {op: max_pool, name: p, kernel: 4}, \
-             {op: linear, name: fc, n: 4096, tile: {n: 8, wk: 1, b: 1}}]}";
-        let plan = &plans(text)[0];
-        let [conv, pool, linear] = carveouts(plan)[..] else {
-            panic!("{:?}", carveouts(plan));
+    fn long_kernels_with_little_shared_memory_have_l1() {
+        let plan = |size| {
+            let text = format!(
+                "{{name: net, gpu: h200, input: 1x64x{size}x{size}, \
+                 ops: [{{op: conv, name: a, n: 64}}, {{op: max_pool, name: p, kernel: 2}}]}}"
+            );
+            plans(&text).remove(0)
         };
-        assert!(conv > Some(LEAST) && pool == conv, "{conv:?} {pool:?}");
-        let kernel = &plan.units[plan.layers[2].unit].kernels[0];
-        assert_eq!(
-            [kernel.blueprint.work.shared_bytes, linear.unwrap()],
-            [0, LEAST]
-        );
+        for (size, is_long) in [(56, false), (256, true)] {
+            let plan = plan(size);
+            let [conv, pool] = carveouts(&plan)[..] else {
+                panic!("{:?}", carveouts(&plan));
+            };
+            assert!(conv > Some(LEAST), "{conv:?}");
+            assert_eq!(pool, if is_long { Some(8) } else { conv });
+        }
     }
 
     #[test]
@@ -222,7 +264,7 @@ mod tests {
         assert!(
             of_rtx5090
                 .iter()
-                .all(|kib| (Some(32)..=Some(100)).contains(kib))
+                .all(|kib| (Some(8)..=Some(100)).contains(kib))
         );
         assert!(of_rtx5090.contains(&Some(100)));
     }

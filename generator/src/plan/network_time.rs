@@ -230,6 +230,10 @@ impl PlannedUnit {
     }
 }
 
+/// Operations for each weight from which on the arithmetic of a launch hides a part of the time in which its weights come from DRAM. A
+/// convolution of 7x7 pixels has 98, a linear layer of one image two.
+const HIDING: u64 = 16;
+
 /// What the launches of a problem take in a network beyond their time when they are repeated, microseconds.
 fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
     let constants = gpu.cost_model().network;
@@ -239,7 +243,11 @@ fn in_network_us(problem: &Problem, launches: usize, gpu: &Gpu) -> f64 {
         true => weights as f64 / gpu.sustained_bytes_per_us(),
         false => 0.0,
     };
-    constants.boundary_us * launches as f64 + constants.cold_weights * cold_us
+    let not_hidden = match problem.flops() < HIDING * problem.weight_len() {
+        true => 1.0,
+        false => constants.cold_weights,
+    };
+    constants.boundary_us * launches as f64 + not_hidden * cold_us
 }
 
 /// Bytes of the packed weights of a problem. In fp32 an element has four bytes, also as two fp16 numbers.
