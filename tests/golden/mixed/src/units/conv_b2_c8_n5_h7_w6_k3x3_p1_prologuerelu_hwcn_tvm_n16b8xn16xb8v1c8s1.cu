@@ -162,7 +162,7 @@ cudaError_t conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1
     cudaLaunchAttribute attributes[1] = {};
     config.attrs = attributes;
     cudaError_t error = set_carveout(
-        mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kernel, 32);
+        mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kernel, 8);
     if (error != cudaSuccess) return error;
 
     error = set_attributes(
