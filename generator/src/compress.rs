@@ -57,8 +57,8 @@ pub struct Compression<'a> {
     losses: &'a Losses<'a>,
     /// At least one.
     targets: Vec<Target>,
-    /// What is searched first: with all layers in NCHW; and if those are different, with layers stored as in the plan of the dense network, and as
-    /// in those of the fastest forms, in either and in parts of the network.
+    /// What is searched first: with all layers in NCHW; and if those are different, with layers stored as in the plan of the dense network, as in
+    /// the plans of the fastest forms of each of these two searches, and as in plans where only one part of the network has the fastest forms.
     storages: Vec<Storage>,
     ineligible: Vec<(OpId, Ineligible)>,
 }
@@ -283,8 +283,8 @@ impl<'a> Compression<'a> {
         Ok(())
     }
 
-    /// The layers of the dense network by the parts of its plan on the first target that are stored in NHWC independently: each begins with a
-    /// conversion from NCHW.
+    /// The layers of the dense network by the parts of its plan on the first target that are stored in NHWC independently: each but the first begins
+    /// with a conversion from NCHW.
     fn parts_of_dense_plan(&mut self) -> Result<Vec<Vec<OpId>>, Vec<PlanError>> {
         let target = &mut self.targets[0];
         let time = NetworkTime::of_network(target.clock.planner(), &target.network)?;

@@ -96,6 +96,7 @@ impl Structure {
                 break groups;
             };
             sharing.retain(|layers| !too_large.sharing.contains(&layers[0]));
+            self.not_searched.push(too_large.sharing.clone());
         };
         for (index, group) in groups.iter().enumerate() {
             for &layer in group.sums.iter().flatten().chain(&group.sharing) {
@@ -171,6 +172,7 @@ mod tests {
         Structure {
             layers: layers.collect(),
             groups: Vec::new(),
+            not_searched: Vec::new(),
             other_ns: 0,
         }
     }
@@ -238,6 +240,14 @@ mod tests {
             assert_eq!(group.sharing.len(), if is_group { count } else { 0 });
             let varying = if is_group { count } else { 2 };
             assert_eq!(group.group.layers.len(), varying);
+        }
+        for (count, is_group) in [(12, true), (13, false)] {
+            let mut structure = structure(&vec![&[Form::Dense][..]; count]);
+            let all: Vec<usize> = (0..count).collect();
+            structure.add_groups(&[], &[launch(&all)]);
+            assert_eq!(structure.groups.len(), usize::from(is_group));
+            let not_searched = if is_group { vec![] } else { vec![all] };
+            assert_eq!(structure.not_searched, not_searched);
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct LowerBound {
     pub fastest_us: f64,
     /// What no kernels can be faster than: for each layer that may be decomposed the least [floor](crate::cost::floor_us) of its forms and a
     /// boundary to another kernel, or those of launches that several layers share, and the predicted times of all other launches. Layers read and
-    /// write NCHW, or the formats of the dense network's plan.
+    /// write NCHW, or the formats of any of the plans that are searched.
     pub floor_us: f64,
 }
 
@@ -79,7 +79,12 @@ fn floor_us_of(structures: &[&Structure], gpu: &Gpu) -> f64 {
         let joint: Vec<(u32, f64)> = joint.collect();
         of_layers.iter().sum::<f64>() - least_sum(&of_layers, &joint)
     });
-    let layers = alone.iter().sum::<f64>() - saved.sum::<f64>();
+    // One launch may compute all layers of a set whose shared launches are not searched.
+    let not_searched = structures[0].not_searched.iter().map(|set| {
+        let floors = set.iter().map(|&layer| alone[layer]);
+        floors.clone().sum::<f64>() - floors.fold(0.0, f64::max)
+    });
+    let layers = alone.iter().sum::<f64>() - saved.chain(not_searched).sum::<f64>();
     let others = structures.iter().map(|structure| structure.other_ns);
     layers + others.min().unwrap_or(0) as f64 / 1e3
 }
@@ -116,6 +121,37 @@ mod tests {
     use crate::compress::Scope;
     use crate::gpu::gpu;
     use crate::ir::{ConvOptions, NetworkBuilder, OpId, OpOptions, TensorShape};
+
+    /// Three branches of one input are one launch, however many operations each has.
+    #[test]
+    fn shared_launches_count_once() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 64, 14, 14));
+        let branch = ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(64)
+        };
+        let names = ["a", "b", "c"].map(str::to_owned);
+        for name in &names {
+            let input = ["input".to_owned()];
+            builder.op(name, Some(&input), OpOptions::Conv(branch.clone()));
+        }
+        builder.op("all", Some(&names), OpOptions::Concat);
+        builder.op("pool", None, OpOptions::GlobalAvgPool);
+        let network = builder.finish().unwrap();
+        let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+        let scope = Scope {
+            step: 32,
+            ..Scope::default()
+        };
+        let gpu = gpu("h200").unwrap();
+        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let bound = compression.lower_bound();
+        let launch = gpu.launch_us + gpu.cost_model().network.boundary_us;
+        let launches = bound.floor_us / launch;
+        assert!((2.0..3.0).contains(&launches), "{bound:?} {launches}");
+        assert!(bound.floor_us < bound.fastest_us);
+        assert_eq!(bound.fastest_us, compression.dense_choice().unwrap().us);
+    }
 
     #[test]
     fn no_choice_is_faster() {

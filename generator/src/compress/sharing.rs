@@ -57,13 +57,15 @@ impl SharedLaunch {
         pairs.chain(siblings).collect()
     }
 
-    /// All that plans of a network with these forms of its layers may have. Who adds the residual of a sum decides which convolutions can be
-    /// computed together, so they are those of the dense network, and of networks in which layers that are added are Tucker layers.
-    pub(super) fn all(
+    /// Adds all that plans of a network with these forms of its layers may have, unless one for the same layers is known. Who adds the residual
+    /// of a sum decides which convolutions can be computed together, so they are those of the dense network, and of networks in which layers
+    /// that are added are Tucker layers.
+    pub(super) fn add_all(
         network: &Network,
         forms: &BTreeMap<OpId, Vec<Form>>,
         sums: &[Vec<OpId>],
-    ) -> Vec<Self> {
+        all: &mut Vec<Self>,
+    ) {
         let with_tucker = |layers: &[OpId]| {
             let chosen = forms.iter().filter_map(|(&op, forms)| {
                 let is_tucker = |form: &&Form| matches!(form, Form::Tucker(_));
@@ -75,16 +77,15 @@ impl SharedLaunch {
             let network = with_forms(network, chosen);
             Self::of_graph(&FoldedNetwork::new(&network).graph)
         };
-        let mut all = with_tucker(&[]);
-        for pair in sums {
-            let subsets = pair.iter().map(std::slice::from_ref).chain([&pair[..]]);
-            for launch in subsets.flat_map(with_tucker) {
-                if all.iter().all(|known| known.layers != launch.layers) {
-                    all.push(launch);
-                }
+        let subsets = sums.iter().flat_map(|pair| {
+            let single = pair.iter().map(std::slice::from_ref);
+            single.chain([&pair[..]])
+        });
+        for launch in [&[][..]].into_iter().chain(subsets).flat_map(with_tucker) {
+            if all.iter().all(|known| known.layers != launch.layers) {
+                all.push(launch);
             }
         }
-        all
     }
 }
 

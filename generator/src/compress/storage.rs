@@ -1,9 +1,10 @@
 //! The problem of the search, for layers that are stored in certain formats.
 
 use super::form::{Form, with_forms};
-use super::groups::LayerGroup;
+use super::groups::{LayerGroup, sums};
 use super::layer_times::LayerTimes;
 use super::search::{self, Cost};
+use super::sharing::SharedLaunch;
 use super::structure::Structure;
 use super::{Losses, Target, loss_units, work_of};
 use crate::ir::OpId;
@@ -32,9 +33,15 @@ impl Storage {
         forms: &BTreeMap<OpId, Vec<Form>>,
         losses: &Losses,
     ) -> Result<Vec<Self>, Vec<PlanError>> {
-        let nchw = targets
-            .iter_mut()
-            .map(|target| Structure::new(&target.network, forms, target.clock.planner()));
+        let sums = sums(&targets[0].network);
+        let mut launches = Vec::new();
+        for target in targets.iter() {
+            SharedLaunch::add_all(&target.network, forms, &sums, &mut launches);
+        }
+        let nchw = targets.iter_mut().map(|target| {
+            let planner = target.clock.planner();
+            Structure::new(&target.network, forms, &sums, &launches, planner)
+        });
         let nchw: Vec<Structure> = nchw.collect::<Result<_, _>>()?;
         let as_dense = Self::as_planned(targets, &nchw, &[], losses)?;
         let is_same = as_dense.structures == nchw;

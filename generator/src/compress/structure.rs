@@ -9,7 +9,7 @@
 //! Everything is read off the graphs that the planner itself folds, one for each choice of a group.
 
 use super::form::{Form, LayerProblem, with_forms};
-use super::groups::{LayerGroup, sums, value_of};
+use super::groups::{LayerGroup, value_of};
 use super::search::{Distinction, Exit};
 use super::sharing::{Part, SharedLaunch};
 use super::stored::Stored;
@@ -17,7 +17,7 @@ use crate::ir::{ConvertProblem, Network, OpId, Problem};
 use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
 use std::collections::BTreeMap;
 
-/// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with such a layer.
+/// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with another layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Layer {
     pub op: OpId,
@@ -68,20 +68,22 @@ pub(super) struct Context {
 pub(super) struct Structure {
     pub layers: Vec<Layer>,
     pub groups: Vec<LayerGroup>,
+    /// Sets of layers that may share launches which are not searched, because there are too many.
+    pub not_searched: Vec<Vec<usize>>,
     /// Time of all other launches, nanoseconds.
     pub other_ns: u64,
 }
 
 impl Structure {
     /// For a network without ranks but those of layers with a single form, all of whose layers read and write NCHW. `forms` has the forms of
-    /// its layers.
+    /// its layers. Layers and groups are the same for all targets: `launches` has the shared launches of any of them.
     pub(super) fn new(
         network: &Network,
         forms: &BTreeMap<OpId, Vec<Form>>,
+        sums: &[Vec<OpId>],
+        launches: &[SharedLaunch],
         planner: &mut Planner,
     ) -> Result<Self, Vec<PlanError>> {
-        let sums = sums(network);
-        let launches = SharedLaunch::all(network, forms, &sums);
         let mut forms = forms.clone();
         for &op in launches.iter().flat_map(|launch| &launch.layers) {
             forms.entry(op).or_insert_with(|| vec![Form::Dense]);
@@ -95,9 +97,10 @@ impl Structure {
         let mut structure = Self {
             layers: layers.collect(),
             groups: Vec::new(),
+            not_searched: Vec::new(),
             other_ns: 0,
         };
-        structure.add_groups(&sums, &launches);
+        structure.add_groups(sums, launches);
         let base = Folded::new(network, &structure, &[]);
         for index in 0..structure.layers.len() {
             if structure.layers[index].group.is_none() {

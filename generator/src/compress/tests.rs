@@ -531,12 +531,11 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
                 assert!(searched_us <= 1.01 * choice.us, "{choice} {searched_us}");
             }
             joined += one_launch;
-            let is_pair = |group: &&groups::LayerGroup| {
-                let mut launches = group.launches.iter().flatten();
-                let may_change = !group.group.layers.is_empty();
-                may_change && launches.any(|launch| matches!(launch.problem, Problem::Projected(_)))
-            };
-            separate += structure.groups.iter().filter(is_pair).count() - one_launch;
+            let groups = structure.groups.iter();
+            let changing = groups.filter(|group| !group.group.layers.is_empty());
+            let of_dense = changing.filter_map(|group| group.launches.last()).flatten();
+            let pairs = of_dense.filter(|launch| matches!(launch.problem, Problem::Projected(_)));
+            separate += pairs.count() - one_launch;
         }
     }
     assert!(joined >= 4 && separate >= 2, "{joined} {separate}");
@@ -597,6 +596,57 @@ fn pairs_with_one_layer_that_stays_dense_are_searched() {
                 "{parts:?}"
             );
         }
+    }
+}
+
+/// Which convolutions of the same input can be merged depends on the batch: those outside a concatenation that is flattened only with one image.
+#[test]
+fn batches_with_different_shared_launches_are_searched() {
+    let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+    let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 96, 7, 7));
+    let branch = OpOptions::Conv(ConvOptions {
+        kernel: [1, 1],
+        ..ConvOptions::new(96)
+    });
+    let input = ["input".to_owned()];
+    for name in ["a", "b", "c"] {
+        builder.op(name, Some(&input), branch.clone());
+    }
+    builder.op("d", Some(&["a".to_owned()]), branch.clone());
+    let parts = ["b", "c", "d"].map(str::to_owned);
+    builder.op("all", Some(&parts), OpOptions::Concat);
+    builder.op("flat", None, OpOptions::Flatten);
+    builder.op("fc", None, OpOptions::Linear(LinearOptions::new(10)));
+    let one = builder.finish().unwrap();
+    let two = one.with_batch(2);
+    let scope = Scope {
+        step: 32,
+        ..Scope::default()
+    };
+    let h200 = gpu("h200").unwrap();
+    let launches = |network: &Network| {
+        let mut launches = Vec::new();
+        sharing::SharedLaunch::add_all(network, &BTreeMap::new(), &[], &mut launches);
+        launches.len()
+    };
+    assert_eq!([launches(&one), launches(&two)], [3, 1]);
+    for targets in [[&one, &two], [&two, &one]] {
+        let targets = targets.map(|network| (network, h200));
+        let compression = Compression::for_targets(&targets, &scope, false, &losses);
+        let mut compression = compression.unwrap();
+        let dense = compression.dense_choice().unwrap();
+        let found = compression.choose(&[Limit::Loss(0.0)]).unwrap();
+        assert_eq!(found.target_us, dense.target_us);
+        let storage = &compression.storages[0];
+        let mut times = storage.layer_times(&mut compression.targets);
+        let mut search = Search::new(&storage.problem, &mut times);
+        let exact = search.solve(&least_time(0.0)).unwrap();
+        // The weighted times of layers are rounded.
+        let searched_us = exact.cost.ns as f64 / 1e3;
+        assert!(
+            (searched_us - dense.us).abs() < 0.02,
+            "{searched_us} {dense}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A launch is measured, and its time predicted, by repeating it: its predecessor is the same kernel, and its weights are in L2. In a
 //! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
-//! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)).
+//! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)); launches without arithmetic to speak of wait for all of their weights.
 
 use super::branches::{Load, concurrent_times};
 use super::choose::{Choice, Planner};
@@ -257,4 +257,38 @@ fn packed_bytes(problem: &Problem) -> u64 {
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 2,
     };
     bytes * problem.weight_len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{Epilogue, LinearProblem};
+
+    #[test]
+    fn arithmetic_hides_a_part_of_the_time_of_cold_weights() {
+        let gpu = gpu("h200").unwrap();
+        let constants = gpu.cost_model().network;
+        let cold_us = |problem: Problem| {
+            let bytes = packed_bytes(&problem) as f64;
+            let us = in_network_us(&problem, 1, gpu) - constants.boundary_us;
+            us * gpu.sustained_bytes_per_us() / bytes
+        };
+        let conv = ConvProblem::new(ConvShape::new(512, 512, 7, 7, 1, 1));
+        let linear = |batch, c, n| {
+            Problem::Linear(LinearProblem {
+                batch,
+                c,
+                n,
+                epilogue: Epilogue::default(),
+            })
+        };
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        close(cold_us(Problem::Conv(conv)), constants.cold_weights);
+        close(cold_us(linear(1, 512, 512)), 1.0);
+        close(cold_us(linear(7, 512, 512)), 1.0);
+        close(cold_us(linear(8, 512, 512)), constants.cold_weights);
+        // Weights that L2 does not hold come from DRAM when the launch is repeated, too.
+        close(cold_us(linear(1, 25088, 4096)), 0.0);
+    }
 }
