@@ -22,6 +22,13 @@ pub struct WriteSummary {
     pub kept: Vec<String>,
 }
 
+impl WriteSummary {
+    /// The number of files that the folder should have, with the manifest.
+    pub fn files(&self) -> usize {
+        self.written.len() + self.unchanged.len()
+    }
+}
+
 /// Writes `files` and their manifest to `folder`, which is created if necessary: [`stage`] followed by
 /// [`StagedWrite::commit`].
 ///

@@ -41,7 +41,7 @@ pub(super) fn set_carveouts(
     for unit in &mut *units {
         let needs = Need::of_unit(unit, gpu);
         for (kernel, need) in unit.kernels.iter_mut().zip(needs) {
-            kernel.carveout = need.is_of_l1().then(|| capacity(need.bytes, gpu));
+            kernel.carveout = need.works_with_l1().then(|| capacity(need.bytes, gpu));
         }
     }
     for (task, range) in branches.concurrent().into_iter().enumerate() {
@@ -89,8 +89,8 @@ impl Need {
         needs.collect()
     }
 
-    /// Whether the kernel needs L1 above all, and runs long enough for a change of the carve-out.
-    fn is_of_l1(&self) -> bool {
+    /// Whether the kernel has little shared memory, and runs long enough for a change of the carve-out to pay.
+    fn works_with_l1(&self) -> bool {
         self.us >= LONG_US && self.bytes <= u64::from(1024 * LITTLE)
     }
 }

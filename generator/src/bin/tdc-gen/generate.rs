@@ -109,9 +109,9 @@ fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     for (folder, prepared) in folders.iter().zip(prepared) {
         let Folder {
             path,
-            files,
             weights,
             planned,
+            ..
         } = folder;
         let written = prepared.commit().map_err(Failure::input)?;
         if let Some(weights) = weights {
@@ -120,7 +120,7 @@ fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
         if args.json {
             print(planned.json()?)?;
         } else {
-            print_summary(path, files, &written, planned)?;
+            print_summary(path, &written, planned)?;
             if let Some(weights) = weights {
                 print(format_args!(
                     "  {}: {} bytes\n",
@@ -170,14 +170,13 @@ fn print_files(files: &Files) -> Result<(), Failure> {
 
 fn print_summary(
     folder: &Path,
-    files: &Files,
     written: &emit::WriteSummary,
     planned: &PlannedConfig,
 ) -> Result<(), Failure> {
     print(format_args!(
         "{}: {}, {} written, {} removed\n",
         folder.display(),
-        counted(files.len(), "file"),
+        counted(written.files(), "file"),
         written.written.len(),
         written.removed.len()
     ))?;

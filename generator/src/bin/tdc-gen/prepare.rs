@@ -39,7 +39,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
         "{}: {} in {} ({:.1} kB), {} written, {} removed\n",
         folder.display(),
         counted(calls.len(), "kernel"),
-        counted(files.len(), "file"),
+        counted(written.files(), "file"),
         bytes as f64 / 1e3,
         written.written.len(),
         written.removed.len()
