@@ -8,9 +8,9 @@
 
 use super::form::Form;
 use super::search::{Distinction, Group};
-use super::sharing::SharedLaunch;
 use super::structure::{Layer, Structure};
 use crate::ir::{Network, OpId, OpKind};
+use crate::plan::SharedLaunch;
 
 /// A group of layers.
 #[derive(Debug, Clone, PartialEq)]

@@ -120,7 +120,22 @@ mod tests {
     use super::*;
     use crate::compress::Scope;
     use crate::gpu::gpu;
-    use crate::ir::{ConvOptions, NetworkBuilder, OpId, OpOptions, TensorShape};
+    use crate::ir::{ConvOptions, Network, NetworkBuilder, OpId, OpOptions, TensorShape};
+
+    fn compression(network: &Network) -> Compression<'static> {
+        let scope = Scope {
+            step: 32,
+            ..Scope::default()
+        };
+        let losses = &|_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+        Compression::new(network, gpu("h200").unwrap(), &scope, false, losses).unwrap()
+    }
+
+    /// The time of a launch without work in a network, microseconds.
+    fn launch_us() -> f64 {
+        let gpu = gpu("h200").unwrap();
+        gpu.launch_us + gpu.cost_model().network.boundary_us
+    }
 
     /// Three branches of one input are one launch, however many operations each has.
     #[test]
@@ -138,16 +153,9 @@ mod tests {
         builder.op("all", Some(&names), OpOptions::Concat);
         builder.op("pool", None, OpOptions::GlobalAvgPool);
         let network = builder.finish().unwrap();
-        let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
-        let scope = Scope {
-            step: 32,
-            ..Scope::default()
-        };
-        let gpu = gpu("h200").unwrap();
-        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let mut compression = compression(&network);
         let bound = compression.lower_bound();
-        let launch = gpu.launch_us + gpu.cost_model().network.boundary_us;
-        let launches = bound.floor_us / launch;
+        let launches = bound.floor_us / launch_us();
         assert!((2.0..3.0).contains(&launches), "{bound:?} {launches}");
         assert!(bound.floor_us < bound.fastest_us);
         assert_eq!(bound.fastest_us, compression.dense_choice().unwrap().us);
@@ -161,20 +169,14 @@ mod tests {
         }
         builder.op("pool", None, OpOptions::GlobalAvgPool);
         let network = builder.finish().unwrap();
-        let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
-        let scope = Scope {
-            step: 32,
-            ..Scope::default()
-        };
-        let gpu = gpu("h200").unwrap();
-        let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+        let mut compression = compression(&network);
         let bound = compression.lower_bound();
         let dense = compression.dense_choice().unwrap();
         let fastest = compression.fastest();
         assert_eq!(bound.fastest_us, fastest.us);
         assert!(bound.floor_us < fastest.us && fastest.us < dense.us);
         // Three launches, the pool and their boundaries are the least that any choice needs.
-        let launches = 3.0 * (gpu.launch_us + gpu.cost_model().network.boundary_us);
+        let launches = 3.0 * launch_us();
         assert!(bound.floor_us > launches, "{bound:?} {launches}");
         assert!(bound.distance(&dense) > bound.distance(&fastest));
     }

@@ -8,17 +8,8 @@ use super::form::{Form, with_forms};
 use super::layer_times::dense_alone_ns;
 use super::structure::{Context, Structure};
 use crate::ir::{Network, OpId, Problem};
-use crate::plan::{FoldedNetwork, MergedLayers, ProjectedPair, TaskGraph};
+use crate::plan::{FoldedNetwork, SharedLaunch};
 use std::collections::BTreeMap;
-
-/// A launch that computes several dense layers.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct SharedLaunch {
-    /// At least two.
-    pub layers: Vec<OpId>,
-    /// What it computes.
-    pub problem: Problem,
-}
 
 /// What is counted as the time of a dense layer that may share launches.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,48 +34,33 @@ pub(super) struct Joint {
     pub problem: Problem,
 }
 
-impl SharedLaunch {
-    /// All that a plan may have of a graph.
-    pub(super) fn of_graph(graph: &TaskGraph) -> Vec<Self> {
-        let pairs = ProjectedPair::all(graph).into_iter().map(|pair| Self {
-            layers: vec![pair.layer, pair.shortcut],
-            problem: Problem::Projected(pair.problem),
+/// Adds all that plans of a network with these forms of its layers may have, unless one for the same layers is known. Who adds the residual
+/// of a sum decides which convolutions can be computed together, so they are those of the dense network, and of networks in which layers
+/// that are added are Tucker layers.
+pub(super) fn add_shared_launches(
+    network: &Network,
+    forms: &BTreeMap<OpId, Vec<Form>>,
+    sums: &[Vec<OpId>],
+    all: &mut Vec<SharedLaunch>,
+) {
+    let with_tucker = |layers: &[OpId]| {
+        let chosen = forms.iter().filter_map(|(&op, forms)| {
+            let is_tucker = |form: &&Form| matches!(form, Form::Tucker(_));
+            let tucker = forms.iter().find(is_tucker).copied();
+            let tucker = tucker.filter(|_| layers.contains(&op));
+            let dense = forms.contains(&Form::Dense).then_some(Form::Dense);
+            Some((op, tucker.or(dense)?))
         });
-        let siblings = MergedLayers::all(graph).into_iter().map(|merged| Self {
-            layers: merged.layers,
-            problem: Problem::Conv(merged.problem),
-        });
-        pairs.chain(siblings).collect()
-    }
-
-    /// Adds all that plans of a network with these forms of its layers may have, unless one for the same layers is known. Who adds the residual
-    /// of a sum decides which convolutions can be computed together, so they are those of the dense network, and of networks in which layers
-    /// that are added are Tucker layers.
-    pub(super) fn add_all(
-        network: &Network,
-        forms: &BTreeMap<OpId, Vec<Form>>,
-        sums: &[Vec<OpId>],
-        all: &mut Vec<Self>,
-    ) {
-        let with_tucker = |layers: &[OpId]| {
-            let chosen = forms.iter().filter_map(|(&op, forms)| {
-                let is_tucker = |form: &&Form| matches!(form, Form::Tucker(_));
-                let tucker = forms.iter().find(is_tucker).copied();
-                let tucker = tucker.filter(|_| layers.contains(&op));
-                let dense = forms.contains(&Form::Dense).then_some(Form::Dense);
-                Some((op, tucker.or(dense)?))
-            });
-            let network = with_forms(network, chosen);
-            Self::of_graph(&FoldedNetwork::new(&network).graph)
-        };
-        let subsets = sums.iter().flat_map(|pair| {
-            let single = pair.iter().map(std::slice::from_ref);
-            single.chain([&pair[..]])
-        });
-        for launch in [&[][..]].into_iter().chain(subsets).flat_map(with_tucker) {
-            if all.iter().all(|known| known.layers != launch.layers) {
-                all.push(launch);
-            }
+        let network = with_forms(network, chosen);
+        SharedLaunch::of_graph(&FoldedNetwork::new(&network).graph)
+    };
+    let subsets = sums.iter().flat_map(|pair| {
+        let single = pair.iter().map(std::slice::from_ref);
+        single.chain([&pair[..]])
+    });
+    for launch in [&[][..]].into_iter().chain(subsets).flat_map(with_tucker) {
+        if all.iter().all(|known| known.layers != launch.layers) {
+            all.push(launch);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::form::{Form, with_forms};
 use super::groups::{LayerGroup, sums};
 use super::layer_times::LayerTimes;
 use super::search::{self, Cost};
-use super::sharing::SharedLaunch;
+use super::sharing::add_shared_launches;
 use super::structure::Structure;
 use super::{Losses, Target, loss_units, work_of};
 use crate::ir::OpId;
@@ -36,7 +36,7 @@ impl Storage {
         let sums = sums(&targets[0].network);
         let mut launches = Vec::new();
         for target in targets.iter() {
-            SharedLaunch::add_all(&target.network, forms, &sums, &mut launches);
+            add_shared_launches(&target.network, forms, &sums, &mut launches);
         }
         let nchw = targets.iter_mut().map(|target| {
             let planner = target.clock.planner();

@@ -11,10 +11,10 @@
 use super::form::{Form, LayerProblem, with_forms};
 use super::groups::{LayerGroup, value_of};
 use super::search::{Distinction, Exit};
-use super::sharing::{Part, SharedLaunch};
+use super::sharing::Part;
 use super::stored::Stored;
 use crate::ir::{ConvertProblem, Network, OpId, Problem};
-use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, Task};
+use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, SharedLaunch, Task};
 use std::collections::BTreeMap;
 
 /// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with another layer.

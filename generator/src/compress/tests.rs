@@ -626,7 +626,7 @@ fn batches_with_different_shared_launches_are_searched() {
     let h200 = gpu("h200").unwrap();
     let launches = |network: &Network| {
         let mut launches = Vec::new();
-        sharing::SharedLaunch::add_all(network, &BTreeMap::new(), &[], &mut launches);
+        sharing::add_shared_launches(network, &BTreeMap::new(), &[], &mut launches);
         launches.len()
     };
     assert_eq!([launches(&one), launches(&two)], [3, 1]);

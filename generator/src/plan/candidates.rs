@@ -48,16 +48,14 @@ mod squeeze_excite;
 
 use super::graph::TaskGraph;
 use super::kernel::layers_with_square_factors;
+#[cfg(feature = "compress")]
+use crate::ir::OpId;
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
 pub(super) use conversions::output_task;
 #[cfg(feature = "compress")]
-pub(crate) use merged::MergedLayers;
-#[cfg(feature = "compress")]
 pub(crate) use next_factor::FusableReaders;
-#[cfg(feature = "compress")]
-pub(crate) use projection::ProjectedPair;
 
 impl TaskGraph {
     /// Every candidate for the graph's tasks. The first ones are the tasks themselves, in order.
@@ -87,6 +85,31 @@ impl TaskGraph {
         linear_as_convolution::add(self, &mut candidates);
         formats::add(self, &mut candidates);
         candidates
+    }
+}
+
+/// A launch that computes several layers.
+#[cfg(feature = "compress")]
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SharedLaunch {
+    /// At least two.
+    pub layers: Vec<OpId>,
+    /// What it computes.
+    pub problem: Problem,
+}
+
+#[cfg(feature = "compress")]
+impl SharedLaunch {
+    /// All that a plan may have of a graph: convolutions with projection shortcuts, then merged siblings.
+    pub(crate) fn of_graph(graph: &TaskGraph) -> Vec<Self> {
+        let mut candidates = Vec::new();
+        projection::add(graph, &mut candidates);
+        merged::add(graph, &mut candidates);
+        let launches = candidates.into_iter().map(|candidate| Self {
+            layers: candidate.task.parameters.layers(),
+            problem: candidate.task.problem,
+        });
+        launches.collect()
     }
 }
 

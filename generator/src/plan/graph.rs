@@ -86,6 +86,18 @@ pub struct MergedLayer {
 }
 
 impl Parameters {
+    /// The layers that the task computes, those beside the first one included; without `next`, and the first layer of a squeeze-and-excite.
+    #[cfg(feature = "compress")]
+    pub fn layers(&self) -> Vec<OpId> {
+        let merged = self.merged.iter().map(|merged| merged.layer);
+        let shortcut = self.projection.iter().map(|added| added.layer);
+        self.layer
+            .into_iter()
+            .chain(merged)
+            .chain(shortcut)
+            .collect()
+    }
+
     /// The weights that the task reads, in order, each with its layer. Merged layers, and one with its projection
     /// shortcut, have one weight, that of the first.
     pub fn weights(&self) -> Vec<(OpId, WeightPart)> {

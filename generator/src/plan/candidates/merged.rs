@@ -10,38 +10,6 @@ use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, OpId, Problem, TensorShape}
 use crate::plan::graph::{MergedLayer, Parameters, Task, TaskGraph, Value, ValueId};
 use tdc_runtime::ConvShape;
 
-/// Siblings that one unit can compute.
-#[cfg(feature = "compress")]
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct MergedLayers {
-    /// In the order of their output channels.
-    pub layers: Vec<OpId>,
-    /// What the unit computes.
-    pub problem: ConvProblem,
-}
-
-#[cfg(feature = "compress")]
-impl MergedLayers {
-    /// All of a graph.
-    pub(crate) fn all(graph: &TaskGraph) -> Vec<Self> {
-        let mut candidates = Vec::new();
-        add(graph, &mut candidates);
-        let all = candidates.into_iter().filter_map(|candidate| {
-            let Task {
-                parameters,
-                problem,
-                ..
-            } = candidate.task;
-            let others = parameters.merged.iter().map(|merged| merged.layer);
-            Some(Self {
-                layers: parameters.layer.into_iter().chain(others).collect(),
-                problem: *problem.conv()?,
-            })
-        });
-        all.collect()
-    }
-}
-
 /// Adds a candidate for each run of siblings whose outputs can follow each other.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     for siblings in siblings(graph) {

@@ -2,46 +2,11 @@
 
 use super::candidate::Candidate;
 use super::formats::nhwc_format;
-#[cfg(feature = "compress")]
-use crate::ir::OpId;
 use crate::ir::{
     Activation, ConvProblem, Epilogue, Format, Precision, Problem, ProjectedProblem, Shortcut,
 };
 use crate::plan::graph::{Parameters, Projection, Task, TaskGraph};
 use tdc_runtime::Padding;
-
-/// A convolution and its projection shortcut that one unit can compute.
-#[cfg(feature = "compress")]
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ProjectedPair {
-    /// The convolution.
-    pub layer: OpId,
-    /// The shortcut.
-    pub shortcut: OpId,
-    /// What the unit computes.
-    pub problem: ProjectedProblem,
-}
-
-#[cfg(feature = "compress")]
-impl ProjectedPair {
-    /// All of a graph.
-    pub(crate) fn all(graph: &TaskGraph) -> Vec<Self> {
-        let mut candidates = Vec::new();
-        add(graph, &mut candidates);
-        let pairs = candidates.into_iter().filter_map(|candidate| {
-            let Candidate { task, .. } = candidate;
-            let Problem::Projected(problem) = task.problem else {
-                return None;
-            };
-            Some(Self {
-                layer: task.parameters.layer?,
-                shortcut: task.parameters.projection?.layer,
-                problem,
-            })
-        });
-        pairs.collect()
-    }
-}
 
 /// Adds a candidate for each sum of two such convolutions.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
