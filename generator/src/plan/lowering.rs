@@ -9,7 +9,7 @@ use super::choose::Planner;
 use super::graph::{TaskGraph, Value, ValueId};
 use super::nhwc_concats::NhwcConcats;
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
-use super::times::{candidate_times, conversion_in_network_us, conversion_us};
+use super::times::{Times, conversion_in_network_us};
 #[cfg(feature = "compress")]
 use crate::ir::Problem;
 use crate::ir::{Format, TensorShape};
@@ -18,25 +18,19 @@ use std::collections::HashMap;
 /// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
 pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates();
-    lower_to(planner, graph, &candidates, conversion_us)
+    let times = Times::new(planner, &graph, &candidates);
+    lowered(graph, &candidates, &times.candidates, |conversion| {
+        times.conversion_us(planner, conversion)
+    })
 }
 
 /// The same for rank choice: the launches of a layer depend on no other layer but the next Tucker layer, those of the same input and its
 /// projection shortcut, and on the formats of its input and its output. Conversions count what they take in a network.
 pub(super) fn lower_by_layers(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates_of_layers();
-    lower_to(planner, graph, &candidates, conversion_in_network_us)
-}
-
-fn lower_to(
-    planner: &mut Planner,
-    graph: TaskGraph,
-    candidates: &[Candidate],
-    conversion_us: impl Fn(&mut Planner, &FormatConversion) -> f64,
-) -> TaskGraph {
-    let times = candidate_times(planner, &graph, candidates);
-    lowered(graph, candidates, &times, |conversion| {
-        conversion_us(planner, conversion)
+    let times = Times::new(planner, &graph, &candidates);
+    lowered(graph, &candidates, &times.candidates, |conversion| {
+        conversion_in_network_us(planner, conversion)
     })
 }
 
