@@ -466,13 +466,25 @@ fn a_tucker_layer_uses_the_fastest_measured_lowering() {
     );
     assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.3], "", ""), "a");
     assert_eq!(names([2.0, 3.0, 0.6, 6.5, 4.1], "", ""), three);
-    // A lowering that was not measured does not replace one that was; ties go to fewer launches.
-    assert_eq!(names([2.0, 3.0, 1.0, 0.0, 0.0], "", ""), three);
-    assert_eq!(
-        names([2.0, 3.0, 2.0, 0.0, 4.9], "", ""),
-        "a.first a.core_last"
-    );
+    // Ties go to fewer launches.
     assert_eq!(names([2.0, 3.0, 2.0, 7.0, 5.0], "", ""), "a");
+    // A lowering that was not measured replaces one that was only if its predicted time is shorter by more than the margin.
+    let graph = TaskGraph::new(&tucker("", ""));
+    let whole = Planner::new(h200()).choose("a", &candidate(&graph, "a"), None, None);
+    let predicted_us = whole.expect("a choice").predicted_us;
+    let boundary_us = h200().cost_model().network.boundary_us;
+    let factor_us = |times: f64| (times * predicted_us - 2.0 * boundary_us) / 3.0;
+    let measured = |times| {
+        [
+            factor_us(times),
+            factor_us(times),
+            factor_us(times),
+            0.0,
+            9.0,
+        ]
+    };
+    assert_eq!(names(measured(1.03), "", ""), three);
+    assert_eq!(names(measured(1.07), "", ""), "a");
     // The config decides, and the policy `paper` has three launches only.
     let slow = [2.0, 3.0, 1.0, 6.5, 4.1];
     assert_eq!(names(slow, "", ", scheme: tucker_fused"), "a");
@@ -510,29 +522,29 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
             .collect();
         names.join(" ")
     };
-    // Each factor 2; a layer in one launch 5, core_last 3.5.
-    let factors = graph.tasks.iter().map(|task| row(&task.problem, 2.0));
+    // Each factor 0.4; a layer in one launch 1, core_last 0.7: less than predicted for any launch.
+    let factors = graph.tasks.iter().map(|task| row(&task.problem, 0.4));
     let factors: Vec<String> = factors.collect();
     let mut rows = String::new();
     for name in ["a", "b", "c"] {
-        rows += &row(&candidate(&graph, name), 5.0);
-        rows += &row(&candidate(&graph, &format!("{name}.core_last")), 3.5);
+        rows += &row(&candidate(&graph, name), 1.0);
+        rows += &row(&candidate(&graph, &format!("{name}.core_last")), 0.7);
     }
     let with_next = candidate(&graph, "a+b.first");
     let core_last_with_next = candidate(&graph, "b.core_last+c.first");
     let separate = factors.concat() + &rows;
-    // Candidates without a measured time are not chosen.
+    // Candidates that were not measured are predicted to take longer.
     assert_eq!(names(&separate), "a b c");
-    // The first layer and the next one's first factor in 5.5: 5.5 + 3.5 < 5 + 5.
-    let first = separate.clone() + &row(&with_next, 5.5);
+    // The first layer and the next one's first factor in 1.1: 1.1 + 0.7 < 1 + 1.
+    let first = separate.clone() + &row(&with_next, 1.1);
     assert_eq!(names(&first), "a+b.first b.core_last c");
-    let slow = separate.clone() + &row(&with_next, 6.6);
+    let slow = separate.clone() + &row(&with_next, 1.32);
     assert_eq!(names(&slow), "a b c");
-    let all = first.clone() + &row(&core_last_with_next, 4.5);
+    let all = first.clone() + &row(&core_last_with_next, 0.9);
     assert_eq!(names(&all), "a+b.first b.core_last+c.first c.core_last");
-    // Measured and predicted times are not compared: a layer that was not measured is not fused with one that was.
-    let partly = factors[..8].concat() + &rows + &row(&core_last_with_next, 0.5);
-    assert!(!names(&partly).contains("+c"), "{}", names(&partly));
+    // A layer of which a factor was not measured may be fused with one that was.
+    let partly = factors[..8].concat() + &rows + &row(&core_last_with_next, 0.1);
+    assert!(names(&partly).contains("+c"), "{}", names(&partly));
 
     // However they are fused, the parameters are those of nine convolutions, and those of each unit are consecutive.
     let plan = plan(&all);
@@ -602,6 +614,34 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
     );
 }
 
+/// The measured factors of a layer in fp32 NCHW are far slower than the same layer in split NHWC, which was not measured, between layers that
+/// are best in split NHWC. A rule by which what was measured competes with nothing else once made a VGG-16 5 % slower.
+#[test]
+fn measured_factors_do_not_exclude_other_formats() {
+    let text = "name: n\ninput: 1x64x112x112\nops:\n\
+        \x20 - {op: conv, name: a, n: 128, bias: true, activation: relu}\n\
+        \x20 - {op: conv, name: b, n: 128, ranks: [64, 128], bias: true, activation: relu}\n\
+        \x20 - {op: conv, name: c, n: 128, bias: true, activation: relu}\n";
+    let network = match yaml::parse(text, "n.yaml", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}"),
+    };
+    let graph = TaskGraph::new(&network);
+    let formats = |rows: &str| -> Vec<_> {
+        let planner = Planner::new(h200()).with_table(table(rows));
+        let plan = plan_network_with(&network, planner).expect("a plan");
+        let units = plan.layers.iter().map(|layer| &plan.units[layer.unit]);
+        units
+            .map(|unit| unit.problem.kind().output().format)
+            .collect()
+    };
+    let plain = formats("");
+    assert!(plain.contains(&Format::SPLIT_NHWC), "{plain:?}");
+    let row_of_factor = |name, us| row_of(&candidate(&graph, name), "implicit_gemm", us);
+    let rows = row_of_factor("b.first", 5.02) + &row_of_factor("b.core", 19.23);
+    assert_eq!(formats(&rows), plain);
+}
+
 /// A network of one CP layer with sizes that are all different.
 fn cp(tiles: &str, rank: u32, keys: &str) -> Network {
     let text = format!(
@@ -650,16 +690,16 @@ fn a_cp_layer_uses_four_launches_or_one() {
     assert_eq!(names("tiles: paper\n", 7, "", "").0, four);
     // More values than the threads have registers for.
     assert_eq!(names("", 33, "", "").0, four);
-    // Chosen by measured times of all four launches, and then of the single one.
+    // Four measured launches, against the predicted time of a single one, and then against its measured time.
     let graph = TaskGraph::new(&cp("", 7, ""));
     let whole = candidate(&graph, "a");
     let mut rows: String = graph
         .tasks
         .iter()
-        .map(|task| row_of(&task.problem, "direct", 0.5))
+        .map(|task| row_of(&task.problem, "direct", 0.2))
         .collect();
     assert_eq!(names("", 7, "", &rows).0, four);
-    rows += &row_of(&whole, "cp_chain", 1.9);
+    rows += &row_of(&whole, "cp_chain", 0.9);
     assert_eq!(names("", 7, "", &rows).0, "a");
 }
 

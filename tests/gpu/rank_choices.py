@@ -6,8 +6,8 @@
 
 `choose` makes weights with a stated spectrum (synthetic_weights.py; needs numpy and safetensors) and writes a folder for each network: a config
 for each choice of `CHOICES`, or with --batches of `BATCHES`, and choices.json. `time` generates each with its own plan, compiles it by nvcc, and
-runs it with random weights as a CUDA graph, in turn with the others. A time is the median over the rounds; it counts only if
-`tdc-gen verify --local-gpu` finds the results right (not of batches, whose float64 reference takes minutes). The file is written after each round.
+runs it with random weights as a CUDA graph, in turn with the others. A time is the median over the rounds. With --verify it counts only if
+`tdc-gen verify --local-gpu` finds the results right, whose float64 reference takes minutes. The file is written after each round.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def build(network: dict, choice: dict, options: argparse.Namespace) -> pathlib.P
     folder = config.with_suffix("")
     own = [config, *(["--dense"] if choice["dense"] else []), *network["common"], "--gpu", options.gpu]
     called([options.tdc_gen, *own, "--out", folder])
-    if not network["common"]:
+    if options.verify:
         called([options.tdc_gen, "verify", *own, "--local-gpu"])
     return compiled(folder, options.arch, options.dir / "objects").resolve()
 
@@ -215,6 +215,7 @@ def main() -> None:
     parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights [default: beside this one]")
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("rank-choice.json"), help="time: file of the rows [default: rank-choice.json]")
     parser.add_argument("--arch", default="sm_90a", help="time: architecture to compile for [default: sm_90a]")
+    parser.add_argument("--verify", action="store_true", help="time: check the results of each choice first")
     parser.add_argument("--rounds", type=int, default=3, help="time: runs of each program [default: 3]")
     parser.add_argument("--jobs", type=int, default=6, help="time: programs that are built at a time [default: 6]")
     options = parser.parse_args()
