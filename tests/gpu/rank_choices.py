@@ -211,8 +211,8 @@ def main() -> None:
     parser.add_argument("--batches", action="store_true", help="choose: for 32 images")
     parser.add_argument("--tune", action="store_true", help="choose: the exact search with --tune")
     parser.add_argument("--step", default="32", help="choose: ranks are multiples of this [default: 32]")
-    weights = pathlib.Path(__file__).parent / "synthetic_weights.py"
-    parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights [default: beside this one]")
+    weights = pathlib.Path(__file__).parent.parent / "compress" / "synthetic_weights.py"
+    parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights")
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("rank-choice.json"), help="time: file of the rows [default: rank-choice.json]")
     parser.add_argument("--arch", default="sm_90a", help="time: architecture to compile for [default: sm_90a]")
     parser.add_argument("--verify", action="store_true", help="time: check the results of each choice first")

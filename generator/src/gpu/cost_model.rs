@@ -360,6 +360,9 @@ constants! {
         /// Reading the weights from DRAM instead of L2, in units of the time in which DRAM delivers them; of launches whose arithmetic hides a
         /// part of it.
         cold_weights = 0.5,
+        /// Of weights that L2 does not hold, what a repeated launch finds in L2 nevertheless and a launch in a network does not, as a fraction of
+        /// L2.
+        kept_weights = 0.2,
     }
 }
 
