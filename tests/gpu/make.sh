@@ -32,7 +32,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
     cp target/embedded-asan/x86_64-unknown-linux-gnu/debug/embedded "$out/embedded-asan"
     strip "$out/embedded-asan"
 fi
-cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/{compare_builds,compare_with_pytorch,nvcc_program,network_times,imported_networks,check_imports,plant_errors,run_tutorial,check_python}.py \
+cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/{compare_builds,compare_with_pytorch,nvcc_program,network_times,rank_choices,imported_networks,check_imports,plant_errors,run_tutorial,check_python}.py \
     tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/tutorial.md "$out/"
 mkdir -p "$out/package/python"
 cp -r python/src python/tests python/experiments python/pyproject.toml "$out/package/python/"

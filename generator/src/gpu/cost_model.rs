@@ -362,7 +362,7 @@ constants! {
         cold_weights = 0.5,
         /// Of weights that L2 does not hold, what a repeated launch finds in L2 nevertheless and a launch in a network does not, as a fraction of
         /// L2.
-        kept_weights = 0.2,
+        kept_weights = 0.3,
     }
 }
 
