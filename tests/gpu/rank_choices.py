@@ -105,10 +105,14 @@ class Network:
         else:
             point = self.compress([*choice.options, *self.budgets(choice)], config)["chosen"][0]
         if choice.linear_rank is not None:
-            text = config.read_text()
-            config.write_text(re.sub(r"(op: linear.*n: 4096)", rf"\1, rank: {choice.linear_rank}", text))
+            text, count = re.subn(r"(op: linear.*n: 4096)", rf"\1, rank: {choice.linear_rank}", config.read_text())
+            if count == 0:
+                sys.exit(f"{config}: no linear layer with 4096 outputs")
+            config.write_text(text)
+            # Those of the network without these ranks are not its own.
+            point = dict.fromkeys(point)
         self.points[choice.title] = point
-        print(f"{self.folder.name}: {choice.title}: {point['us']:.2f} us, a loss of {point['loss']:.4f}", flush=True)
+        print(f"{self.folder.name}: {choice.title}: {point['us']} us, a loss of {point['loss']}", flush=True)
         return {"title": choice.title, "config": config.name, "dense": choice is DENSE, **point}
 
     def budgets(self, choice: Choice) -> list[str]:
@@ -159,7 +163,7 @@ def time(options: argparse.Namespace) -> None:
         for us, program in zip(times, programs, strict=True):
             us.append(run(program))
         rows = [row(*job, program, statistics.median(us)) for job, program, us in zip(jobs, programs, times, strict=True)]
-        columns = ["network", "choice", "predicted, us", "planned, us", "measured, us", "loss", "GFLOP"]
+        columns = ["network", "choice", "predicted, us", "plan, us", "measured, us", "loss", "GFLOP"]
         options.json.write_text(json.dumps({"columns": columns, "rows": rows}, indent=1) + "\n")
         if turn == 0:
             print("\n".join(str(one) for one in rows), flush=True)
@@ -186,8 +190,9 @@ def row(network: dict, choice: dict, program: pathlib.Path, us: float) -> list:
     """The row of a choice; its plan may have measured tiles, which `compress` does not use."""
     plan = json.loads((program.parent / "plan.json").read_text())["variants"][0]
     precision = f", {network['common'][3]}" if network["common"] else ""
-    times = [round(value, 2) for value in (choice["us"], plan["network_us"], us)]
-    return [network["network"] + precision, choice["title"], *times, round(choice["loss"], 4), round(choice["flops"] / 1e9, 3)]
+    operations = None if choice["flops"] is None else choice["flops"] / 1e9
+    values = [(choice["us"], 2), (plan["network_us"], 2), (us, 2), (choice["loss"], 4), (operations, 3)]
+    return [network["network"] + precision, choice["title"], *(None if value is None else round(value, digits) for value, digits in values)]
 
 
 def called(command: list) -> str:
@@ -212,13 +217,16 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="choose: the exact search with --tune")
     parser.add_argument("--step", default="32", help="choose: ranks are multiples of this [default: 32]")
     weights = pathlib.Path(__file__).parent.parent / "compress" / "synthetic_weights.py"
-    parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights")
+    parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights [default: that of the repository]")
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("rank-choice.json"), help="time: file of the rows [default: rank-choice.json]")
     parser.add_argument("--arch", default="sm_90a", help="time: architecture to compile for [default: sm_90a]")
     parser.add_argument("--verify", action="store_true", help="time: check the results of each choice first")
     parser.add_argument("--rounds", type=int, default=3, help="time: runs of each program [default: 3]")
     parser.add_argument("--jobs", type=int, default=6, help="time: programs that are built at a time [default: 6]")
     options = parser.parse_args()
+    unknown = set(options.networks.split(",") if options.networks else []) - set(CHOICES)
+    if unknown:
+        parser.error(f"no choices for {', '.join(sorted(unknown))}; networks: {', '.join(CHOICES)}")
     {"choose": choose, "time": time}[options.command](options)
 
 

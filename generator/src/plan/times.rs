@@ -8,8 +8,9 @@ use crate::ir::{Problem, TilePolicy};
 use crate::scheme::scheme;
 use std::ops::Range;
 
-/// What a launch takes that the cost model chose among many, relative to its predicted time: the mean of 140 launches of ten networks on an
-/// H200, in which the choice prefers predictions that are too short. Applied where predicted times are compared with measured ones.
+/// Launches that are chosen by predictions exceed the time by which they were chosen by this factor more than launches that are chosen by
+/// measured times do, because the least of many predictions is taken: the geometric mean of 86 launches of ten networks on an H200
+/// (docs/decisions.md). Applied where predicted times are compared with measured ones.
 const UNMEASURED: f64 = 1.05;
 
 /// Times of candidates and conversions in a graph.
@@ -76,7 +77,8 @@ impl Times {
     }
 
     /// Whether a candidate that extends another one cannot be part of the best plan: it was not measured, and even if it took only the time of
-    /// that one, it would be slower than the best candidates known for the same tasks.
+    /// that one, it would be slower than the best candidates known for the same tasks. A measured time of that one bounds it, too, although its
+    /// own prediction may be less: it does more work.
     fn is_in_vain(&self, planner: &Planner, candidate: &Candidate, all: &[Candidate]) -> bool {
         let Some(base) = candidate.extends else {
             return false;
