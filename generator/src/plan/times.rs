@@ -8,9 +8,8 @@ use crate::ir::{Problem, TilePolicy};
 use crate::scheme::scheme;
 use std::ops::Range;
 
-/// Launches that are chosen by predictions exceed the time by which they were chosen by this factor more than launches that are chosen by
-/// measured times do, because the least of many predictions is taken: the geometric mean of 86 launches of ten networks on an H200
-/// (docs/decisions.md). Applied where predicted times are compared with measured ones.
+/// The factor of predicted times beside measured ones. The least of many predictions is chosen, which tends to be too short: by this factor,
+/// relative to launches that are chosen by measured times, in the mean of 86 launches of ten networks on an H200 (docs/decisions.md).
 const UNMEASURED: f64 = 1.05;
 
 /// Times of candidates and conversions in a graph.
