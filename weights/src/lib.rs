@@ -4,7 +4,7 @@
 //! recipes (source of each slot) + Checkpoint --resolve--> SlotValues (fp32, OIHW) --pack--> bytes of the weight file
 //! ```
 //!
-//! [`resolve`] reads each tensor when a recipe needs it, folds BatchNorm into weights and biases, and
+//! [`resolve()`] reads each tensor when a recipe needs it, folds BatchNorm into weights and biases, and
 //! factorises layers into Tucker, CP or low-rank form. It computes in f64 and rounds to fp32 once, at the end.
 //! [`pack`] reorders the values into the layouts that the kernels read.
 //!

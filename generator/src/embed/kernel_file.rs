@@ -65,7 +65,7 @@ fn slice<T>(element: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
     format!("{{\n    const ITEMS: &[__tdc::{element}] = &[\n{items}    ];\n    ITEMS\n}}")
 }
 
-/// As [`slice`], as a `Cow`.
+/// As [`slice()`], as a `Cow`.
 fn cow<T>(element: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
     format!("__tdc::Cow::Borrowed({})", slice(element, items, text))
 }

@@ -70,7 +70,7 @@ pub fn check_bytes(
     }))
 }
 
-/// Every file of `folder` that [`write`](super::write) would change; empty if the folder is up to date.
+/// Every file of `folder` that [`write`](super::write()) would change; empty if the folder is up to date.
 ///
 /// # Errors
 /// [`EmitError`] if the folder cannot be read.

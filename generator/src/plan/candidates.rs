@@ -1,7 +1,7 @@
 //! Candidates: all units that can compute tasks of a graph. The [search](super::select) chooses among them.
 //!
 //! A [`Candidate`] is the work of one unit. It [covers](Candidate::covers) one or several tasks, and reads and writes each value in a
-//! certain [format](Format). Each kind of candidate has a separate file with one function, which adds its candidates to the list:
+//! certain [format](crate::ir::Format). Each kind of candidate has a separate file with one function, which adds its candidates to the list:
 //!
 //! - `separate`: each task by a separate unit;
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;

@@ -1,8 +1,8 @@
 //! The time of a network: the sum over its launches, each with what it takes in a network beyond its time when it is repeated.
 //!
 //! A launch is measured, and its time predicted, by repeating it: its predecessor is the same kernel, and its weights are in L2. In a
-//! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. Both terms have
-//! one constant each ([`NetworkConstants`](crate::gpu::NetworkConstants)); launches without arithmetic to speak of wait for all of their weights.
+//! network the predecessor is another kernel, and the weights come from DRAM, since all others have been read in between. The constants of
+//! both are `network` of [`CostModel`](crate::gpu::CostModel); launches without arithmetic to speak of wait for all of their weights.
 
 use super::branches::{Load, concurrent_times};
 use super::choose::{Choice, Planner};

@@ -53,7 +53,7 @@ impl Norm {
 pub(super) struct TuckerGrid {
     d1s: Vec<u32>,
     d2s: Vec<u32>,
-    /// [D1][D2].
+    /// `[D1][D2]`.
     losses: Vec<f64>,
 }
 
@@ -137,7 +137,7 @@ struct Core {
     n: usize,
     c: usize,
     taps: usize,
-    /// [C][N][taps]: the columns of one D1 are together.
+    /// `[C][N][taps]`: the columns of one D1 are together.
     by_input: Vec<f64>,
     /// U1^T diag(variance) U1, [C, C].
     input_gram: Vec<f64>,
@@ -179,14 +179,14 @@ impl Core {
         }
     }
 
-    /// The entries of D1 j, [N][taps].
+    /// The entries of D1 j, `[N][taps]`.
     fn column(&self, j: usize) -> &[f64] {
         let len = self.n * self.taps;
         &self.by_input[j * len..(j + 1) * len]
     }
 
-    /// For each D1 j of a range: sum over j' of G1[j, j'] A[j'], [j][N][taps], with j' below `end`; and the sums over taps and j' of
-    /// A[j'] mean[j'], [N].
+    /// For each D1 j of a range: sum over j' of `G1[j, j'] A[j']`, `[j][N][taps]`, with j' below `end`; and the sums over taps and j' of
+    /// `A[j'] mean[j']`, `[N]`.
     fn weighted(&self, range: std::ops::Range<usize>, end: usize) -> Vec<f64> {
         let len = self.n * self.taps;
         let gram: Vec<f64> = range
@@ -200,7 +200,7 @@ impl Core {
         tdc_weights::product([range.len(), end, len], &gram, &self.by_input[..end * len])
     }
 
-    /// Sums over taps and j below `end` of A[j] mean[j], for each row.
+    /// Sums over taps and j below `end` of `A[j] mean[j]`, for each row.
     fn means(&self, range: std::ops::Range<usize>) -> Vec<f64> {
         let mut means = vec![0.0; self.n];
         for j in range {

@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA A100 Tensor Core GPU Architecture, 2020. [datasheet]: NVIDIA A100 Tensor Core GPU, 80 GB SXM.
+//! `whitepaper`: NVIDIA A100 Tensor Core GPU Architecture, 2020. `datasheet`: NVIDIA A100 Tensor Core GPU, 80 GB SXM.
 
 use crate::gpu::capability::{CC_80, MIB};
 use crate::gpu::{Gpu, Published};

@@ -1,7 +1,7 @@
 //! Jetson AGX Orin 64 GB in its fastest power mode (MAXN). Its driver name, `Orin`, is also that of the Orin NX and Nano, which have
 //! fewer SMs.
 //!
-//! [brief]: NVIDIA Jetson AGX Orin Series Technical Brief, v1.2, 2022. [driver]: `deviceQuery`.
+//! `brief`: NVIDIA Jetson AGX Orin Series Technical Brief, v1.2, 2022. `driver`: `deviceQuery`.
 
 use crate::gpu::capability::{CC_87, MIB};
 use crate::gpu::{Gpu, Published};

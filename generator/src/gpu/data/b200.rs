@@ -1,4 +1,4 @@
-//! [driver]: `deviceQuery`. [datasheet]: NVIDIA HGX B200, of eight GPUs.
+//! `driver`: `deviceQuery`. `datasheet`: NVIDIA HGX B200, of eight GPUs.
 
 use crate::gpu::capability::CC_100;
 use crate::gpu::{Gpu, Published};

@@ -1,7 +1,7 @@
 //! The variant with 96 GB of HBM3. The driver names it `NVIDIA GH200 480GB` or `NVIDIA GH200 120GB`, after the memory of the CPU. The
 //! variant with 144 GB of HBM3e has a bandwidth of 4.9 TB/s and matches this name too.
 //!
-//! [datasheet]: NVIDIA GH200 Grace Hopper Superchip, 2023. [driver]: `deviceQuery` of both.
+//! `datasheet`: NVIDIA GH200 Grace Hopper Superchip, 2023. `driver`: `deviceQuery` of both.
 
 use crate::gpu::capability::{CC_90, MIB};
 use crate::gpu::{Gpu, Published};

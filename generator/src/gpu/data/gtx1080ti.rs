@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA Turing GPU Architecture, 2018, which compares the GTX 1080 Ti with its successor.
+//! `whitepaper`: NVIDIA Turing GPU Architecture, 2018, which compares the GTX 1080 Ti with its successor.
 
 use crate::gpu::capability::CC_61;
 use crate::gpu::{Gpu, Published};

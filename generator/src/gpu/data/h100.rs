@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5. [datasheet]: NVIDIA H100 Tensor Core GPU. [driver]: `deviceQuery`.
+//! `whitepaper`: NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5. `datasheet`: NVIDIA H100 Tensor Core GPU. `driver`: `deviceQuery`.
 
 use crate::gpu::capability::{CC_90, MIB};
 use crate::gpu::{Gpu, Published};

@@ -1,4 +1,4 @@
-//! [datasheet]: NVIDIA H200 Tensor Core GPU, 2023. [driver]: attributes of the device, driver 580.
+//! `datasheet`: NVIDIA H200 Tensor Core GPU, 2023. `driver`: attributes of the device, driver 580.
 
 use crate::gpu::capability::{CC_90, MIB};
 use crate::gpu::{Gpu, Published, Sustained};

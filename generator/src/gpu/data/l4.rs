@@ -1,4 +1,4 @@
-//! [datasheet]: NVIDIA L4, 2023. [driver]: `deviceQuery`.
+//! `datasheet`: NVIDIA L4, 2023. `driver`: `deviceQuery`.
 
 use crate::gpu::capability::{CC_89, MIB};
 use crate::gpu::{Gpu, Published};

@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA Turing GPU Architecture, 2018, reference board; the Founders Edition has 1635 MHz.
+//! `whitepaper`: NVIDIA Turing GPU Architecture, 2018, reference board; the Founders Edition has 1635 MHz.
 
 use crate::gpu::capability::CC_75;
 use crate::gpu::{Gpu, Published};

@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA Ampere GA102 GPU Architecture, 2020.
+//! `whitepaper`: NVIDIA Ampere GA102 GPU Architecture, 2020.
 
 use crate::gpu::capability::{CC_86, MIB};
 use crate::gpu::{Gpu, Published};

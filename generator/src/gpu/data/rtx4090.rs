@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA Ada GPU Architecture, 2022, appendix A.
+//! `whitepaper`: NVIDIA Ada GPU Architecture, 2022, appendix A.
 
 use crate::gpu::capability::{CC_89, MIB};
 use crate::gpu::{Gpu, Published};

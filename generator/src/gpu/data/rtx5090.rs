@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA RTX Blackwell GPU Architecture, 2025, table 3. [driver]: `deviceQuery`.
+//! `whitepaper`: NVIDIA RTX Blackwell GPU Architecture, 2025, table 3. `driver`: `deviceQuery`.
 
 use crate::gpu::capability::{CC_120, MIB};
 use crate::gpu::{Gpu, Published};

@@ -1,4 +1,4 @@
-//! [datasheet]: NVIDIA RTX 6000 Ada Generation, 2022. [whitepaper]: NVIDIA RTX PRO Blackwell GPU Architecture, 2025, table 4, which
+//! `datasheet`: NVIDIA RTX 6000 Ada Generation, 2022. `whitepaper`: NVIDIA RTX PRO Blackwell GPU Architecture, 2025, table 4, which
 //! compares it with its successor.
 
 use crate::gpu::capability::{CC_89, MIB};

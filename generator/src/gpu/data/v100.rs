@@ -1,4 +1,4 @@
-//! [whitepaper]: NVIDIA Tesla V100 GPU Architecture, 2017, SXM2; the whitepaper of the A100 repeats its numbers.
+//! `whitepaper`: NVIDIA Tesla V100 GPU Architecture, 2017, SXM2; the whitepaper of the A100 repeats its numbers.
 
 use crate::gpu::capability::{CC_70, MIB};
 use crate::gpu::{Gpu, Published};

@@ -43,7 +43,7 @@ pub struct ProblemReport {
     pub tolerance: f64,
     /// Who chose the tile of the config's plan; `None` without a plan.
     pub plan_chosen_by: Option<ChosenBy>,
-    /// The generated candidates, in the order of [`candidates`](super::candidates).
+    /// The generated candidates, in the order of [`candidates`](super::candidates()).
     pub candidates: Vec<CandidateResult>,
     /// cuDNN's results; `None` without cuDNN.
     pub cudnn: Option<CudnnReport>,

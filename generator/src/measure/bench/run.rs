@@ -37,7 +37,7 @@ pub struct Options {
     pub device: u32,
     /// The schemes to consider; empty means all.
     pub schemes: Vec<String>,
-    /// Tiles of each scheme, see [`candidates`](super::candidates).
+    /// Tiles of each scheme, see [`candidates`](super::candidates()).
     pub tiles: usize,
     /// A tuning table that replaces the GPU's committed one.
     pub table: Option<TuningTable>,

@@ -21,7 +21,7 @@ struct UnitSourceContext {
 }
 
 /// The source of a unit in a folder: it includes the unit's `header` and the folder's `device_header`, which
-/// [`device_header`](crate::render::device_header) renders.
+/// [`device_header`](crate::render::device_header()) renders.
 ///
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.

@@ -1,4 +1,4 @@
-//! Conversion of fp32 NCHW to a format of a network's output that [`nhwc`](super::nhwc) does not write: fp32 NHWC, 16-bit numbers in NCHW, and in
+//! Conversion of fp32 NCHW to a format of a network's output that [`nhwc`] does not write: fp32 NHWC, 16-bit numbers in NCHW, and in
 //! NHWC whose channels are no multiple of eight.
 
 use super::nhwc;

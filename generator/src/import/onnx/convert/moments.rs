@@ -1,6 +1,6 @@
 //! Layer norms that are spelled by means over the channels, as by exporters to operator sets below 17 and by TensorFlow's converters.
 //!
-//! A mean over the channels is a [`Value::Moment`]. An elementwise function of a value and its moments stays a [`Function`](super::Function),
+//! A mean over the channels is a [`Value::Moment`]. An elementwise function of a value and its moments stays a [`Function`],
 //! with the constants that it has for each channel. When an op reads it, it is evaluated as a function of x, mean and variance, and compared
 //! with a layer norm.
 
