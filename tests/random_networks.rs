@@ -583,6 +583,71 @@ fn random_module(index: usize) -> Network {
     builder.finish()
 }
 
+/// Inverted residuals and squeeze-and-excites, some whose inner values are read by others too, or are outputs of the network. Their inner
+/// layers may have a bias, a BatchNorm, both or neither.
+fn random_mobile_network(index: usize) -> Network {
+    let mut builder = random_builder("mobile", index, &[8, 11, 24]);
+    for _ in 0..builder.pick(&[2, 3]) {
+        let input = builder.values.len() - 1;
+        let x = builder.values[input].1;
+        let expanded = x.c * builder.pick(&[2, 3, 4]);
+        let layer = |builder: &mut RandomNetworkBuilder, n: u32, kernel: u32| {
+            let mut options = ConvOptions::new(n);
+            options.kernel = [kernel; 2];
+            (options.bias, options.bn) = (builder.flag(), builder.bn());
+            options.activation = builder.activation();
+            options.precision = builder.precision;
+            options
+        };
+        let expand = layer(&mut builder, expanded, 1);
+        builder.push_conv(input, expand);
+        let kernel = builder.pick(&[3, 3, 5]);
+        let mut depthwise = layer(&mut builder, expanded, kernel);
+        depthwise.groups = expanded;
+        depthwise.stride = [builder.pick(&[1, 1, 2]); 2];
+        builder.push_conv(input + 1, depthwise);
+        let mut last = input + 2;
+        let filtered = builder.values[last].1;
+        if builder.random.below(3) == 0 {
+            let pooled = TensorShape::new(filtered.batch, filtered.c, 1, 1);
+            builder.push(&[last], OpOptions::GlobalAvgPool, pooled);
+            let squeezed = 1 + filtered.c / 4;
+            let squeeze = layer(&mut builder, squeezed, 1);
+            builder.push_conv(last + 1, squeeze);
+            let mut excite = layer(&mut builder, filtered.c, 1);
+            excite.activation = Activation::Sigmoid;
+            builder.push_conv(last + 2, excite);
+            let gate = OpOptions::Binary(BinaryOp::Mul, Activation::None);
+            builder.push(&[last, last + 3], gate, filtered);
+            last += 4;
+        }
+        let keeps_channels = builder.flag();
+        let n = match keeps_channels {
+            true => x.c,
+            false => builder.pick(&[8, 17, 32]),
+        };
+        let project = layer(&mut builder, n, 1);
+        builder.push_conv(last, project);
+        if builder.values[last + 1].1 == x {
+            let activation = builder.activation();
+            let add = OpOptions::Binary(BinaryOp::Add, activation);
+            builder.push(&[last + 1, input], add, x);
+        }
+        if builder.random.below(6) == 0 {
+            // Another reader of the expanded values.
+            let y = builder.values[input + 1].1;
+            builder.push(&[input + 1], OpOptions::Activation(Activation::Tanh), y);
+        }
+    }
+    builder.finish()
+}
+
+/// Numbers of units of a scheme.
+fn units_of(plans: &[NetworkPlan], scheme: &str) -> usize {
+    let units = plans.iter().flat_map(|plan| &plan.units);
+    units.filter(|unit| unit.scheme == scheme).count()
+}
+
 /// The GPU that a network is planned for.
 fn target(index: usize) -> &'static Gpu {
     let targets: Vec<_> = GPUS.iter().filter(|gpu| !gpu.planning_only()).collect();
@@ -730,12 +795,19 @@ fn random_modules_match_the_reference() {
 }
 
 #[test]
+fn random_mobile_networks_match_the_reference() {
+    let plans = assert_right(4, random_mobile_network, cpu_after_compiling);
+    assert!(units_of(&plans, "inverted_residual") > 1);
+}
+
+#[test]
 fn random_networks_survive_as_configs() {
     for index in 0..300 {
         for network in [
             random_network(index),
             random_chain(index),
             random_module(index),
+            random_mobile_network(index),
         ] {
             let text = yaml::network_text(&network);
             let read = yaml::parse(&text, "written", &Overrides::default());
@@ -768,6 +840,15 @@ mod deep {
 
     #[test]
     #[ignore = "deep tier"]
+    fn random_mobile_networks_match_the_reference() {
+        let count = count(20);
+        let plans = assert_right(count, random_mobile_network, cpu_after_compiling);
+        assert!(units_of(&plans, "inverted_residual") > count / 2);
+        assert!(units_of(&plans, "squeeze_excite") > count / 5);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
     fn random_tucker_chains_match_the_reference() {
         let count = count(10);
         let fused_with_next =
@@ -788,4 +869,5 @@ fn random_networks_match_the_reference_on_a_gpu() {
     assert_right(50, random_network, gpu_here);
     assert_right(50, random_chain, gpu_here);
     assert_right(50, random_module, gpu_here);
+    assert_right(50, random_mobile_network, gpu_here);
 }

@@ -12,10 +12,11 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
-    Lrn, LrnProblem, NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem,
-    Precision, Problem, ProjectedProblem, Prologue, Reduce, ReferenceInputs, ResizeProblem,
-    Rounding, Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem, activate,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
+    InvertedResidualProblem, Layout, LinearProblem, Lrn, LrnProblem, NextFactor, NormalizeProblem,
+    PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, ProjectedProblem, Prologue,
+    Reduce, ReferenceInputs, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TensorShape,
+    Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem, problem_of_label};
 use tdc_generator::render::unit_text;
@@ -1029,6 +1030,67 @@ fn squeeze_excite_units(count: usize) -> Vec<PlannedUnit> {
     units(&requests)
 }
 
+/// Inverted residuals: channels that are multiples of the MMA tiles or not, strides, dilation, uneven padding, images that tiles divide or
+/// not, batches, and any tile.
+fn inverted_residual_units(count: usize) -> Vec<PlannedUnit> {
+    let scheme = tdc_generator::scheme::scheme("inverted_residual").unwrap();
+    let mut random = Random::new(47);
+    let mut requests = Vec::new();
+    for index in 0..count as u32 {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let mut epilogue = |residual: u32, index| Epilogue {
+            bias: pick(&[0, 1, 1]) == 1,
+            residual: residual == 1,
+            activation: activation(index),
+        };
+        let [expand, filter] = [epilogue(0, index), epilogue(0, index + 5)];
+        let residual = index % 2;
+        let project = epilogue(residual, index / 3);
+        let expanded = pick(&[8, 19, 48, 96, 131, 160]);
+        let (r, s) = (pick(&[1, 3, 3, 5]), pick(&[1, 3, 3, 5]));
+        let mut uneven = || pick(&[0, 1, 1, 2]);
+        let padding = Padding {
+            top: uneven(),
+            left: uneven(),
+            bottom: uneven(),
+            right: uneven(),
+        };
+        let depthwise = ConvShape {
+            batch: pick(&[1, 1, 3]),
+            groups: expanded,
+            padding,
+            stride: [pick(&[1, 1, 2, 3]), pick(&[1, 1, 2, 3])],
+            dilation: [pick(&[1, 1, 2]), pick(&[1, 1, 2])],
+            ..ConvShape::new(
+                expanded,
+                expanded,
+                pick(&[9, 13, 14, 21]),
+                pick(&[9, 11, 14, 28]),
+                r,
+                s,
+            )
+        };
+        let problem = Problem::InvertedResidual(InvertedResidualProblem {
+            depthwise,
+            c: pick(&[8, 16, 19, 37, 64]),
+            n: pick(&[8, 16, 23, 40, 97]),
+            expand,
+            filter,
+            project,
+            precision: [
+                Precision::Fp32,
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+            ][index as usize % 4],
+        });
+        let tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
+        let tile = &tiles[random.below(tiles.len() as u64) as usize];
+        requests.push((problem, "inverted_residual", Some(tile.0.clone())));
+    }
+    units(&requests)
+}
+
 /// Numbers for [`activation`].
 const INDICES: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
@@ -1744,6 +1806,7 @@ mod random {
         stride_fixed_is_right: stride_fixed_units, 6 of 40;
         input_stationary_is_right: input_stationary_units, 6 of 60;
         squeeze_excite_is_right: squeeze_excite_units, 16 of 120;
+        inverted_residual_is_right: inverted_residual_units, 8 of 100;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
 }
@@ -2237,6 +2300,7 @@ fn factorised_layers_and_published_schemes_are_right_on_a_gpu() {
         tucker_units(300),
         tucker_kinds(),
         squeeze_excite_units(200),
+        inverted_residual_units(300),
         published_tvm_units(),
         tvm_units(300),
         single_channel_units(200),

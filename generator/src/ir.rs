@@ -44,9 +44,9 @@ pub use network::{
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
     ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
-    GlobalPoolProblem, Interpolation, LinearProblem, Lrn, LrnProblem, NextFactor, NormalizeProblem,
-    PadMode, PadProblem, PoolKind, PoolProblem, Problem, ProblemKind, ProjectedProblem,
-    ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
+    GlobalPoolProblem, Interpolation, InvertedResidualProblem, LinearProblem, Lrn, LrnProblem,
+    NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem, Problem, ProblemKind,
+    ProjectedProblem, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -66,7 +66,7 @@ pub(crate) use factor_order::horizontal_first;
 #[cfg(feature = "compress")]
 pub(crate) use fold::FoldedNetwork;
 pub use graph::{
-    MergedLayer, Parameters, Projection, SqueezeLayer, Task, TaskGraph, Value, ValueId, WeightPart,
+    InnerLayer, MergedLayer, Parameters, Projection, Task, TaskGraph, Value, ValueId, WeightPart,
 };
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,

@@ -15,10 +15,12 @@ mod device;
 mod direct;
 mod direct_tiled;
 mod elementwise;
+mod factor;
 mod global_pool;
 mod implicit_gemm;
 mod info;
 mod input_stationary;
+mod inverted_residual;
 mod linear;
 mod lrn;
 mod merged_groups;
@@ -80,6 +82,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &depthwise_nhwc::DepthwiseNhwc,
     &direct::Direct,
     &tucker_fused::TuckerFused,
+    &inverted_residual::InvertedResidual,
     &cp_chain::CpChain,
     &cp_fused::CpFused,
     &tdc::Tdc,

@@ -223,6 +223,21 @@ fn the_squeeze_and_excites_of_mobilenet_v3_are_units() {
     assert_eq!(fused.map(|unit| unit.kernels.len()).sum::<usize>(), 12);
 }
 
+/// The three convolutions of an inverted residual are one launch in all blocks of MobileNet-v2 but the first, which has two, and the last, whose
+/// weights do not fit in shared memory.
+#[test]
+fn the_inverted_residuals_of_mobilenet_v2_are_units() {
+    let network = network("mobilenet_v2.yaml", &Overrides::default());
+    let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
+    let layers = plan.layers.iter();
+    let fused = layers.filter(|layer| plan.units[layer.unit].scheme == "inverted_residual");
+    let names: Vec<_> = fused.map(|layer| layer.name.clone()).collect();
+    let expected: Vec<_> = (2..17)
+        .map(|block| format!("features.{block}.conv.2"))
+        .collect();
+    assert_eq!(names, expected);
+}
+
 /// The BatchNorm after a convolution in torchvision.
 fn norm_after(network: &str, conv: &str) -> Option<String> {
     match network {

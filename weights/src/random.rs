@@ -56,7 +56,12 @@ impl Checkpoint {
                     add(&layer.weight, &layer.shape, he_normal(layer.shape));
                 }
                 // They are recipes of their own.
-                Some(WeightSource::Merged(_) | WeightSource::Added(_)) => {}
+                Some(
+                    WeightSource::Merged(_)
+                    | WeightSource::Added(_)
+                    | WeightSource::WeightOf(_)
+                    | WeightSource::BiasOf(_),
+                ) => {}
             }
             if let Some(name) = &recipe.bias {
                 add(name, &[recipe.slot.layout.source[0]], SMALL);

@@ -49,6 +49,10 @@ pub enum WeightSource {
         /// The role of the factor.
         role: FactorRole,
     },
+    /// The weight of a layer whose bias another slot has.
+    WeightOf(Box<SlotRecipe>),
+    /// The bias of a layer, as a weight of the source [O, 1, 1, 1].
+    BiasOf(Box<SlotRecipe>),
     /// The weights of several layers, one after the other along O. Each has its own bias and folds; a layer without them has a bias of
     /// zeros if the slot has one.
     Merged(Vec<SlotRecipe>),
@@ -150,6 +154,9 @@ impl SlotRecipe {
     pub(crate) fn with_layers(&self) -> impl Iterator<Item = &Self> {
         let layers = match &self.weight {
             Some(WeightSource::Merged(layers) | WeightSource::Added(layers)) => &layers[..],
+            Some(WeightSource::WeightOf(layer) | WeightSource::BiasOf(layer)) => {
+                std::slice::from_ref(&**layer)
+            }
             _ => &[],
         };
         layers.iter().chain(std::iter::once(self))
@@ -198,6 +205,19 @@ impl SlotRecipe {
                     if self.bias.is_some() || !self.fold.is_empty() {
                         found.push("it has several layers; bias and folds are theirs".to_owned());
                     }
+                }
+                let part = match source {
+                    WeightSource::WeightOf(layer) => Some(layer.slot.layout.source),
+                    WeightSource::BiasOf(layer) => Some([layer.slot.bias_len, 1, 1, 1]),
+                    _ => None,
+                };
+                if let Some(part) = part
+                    && part != layout.source
+                {
+                    found.push(format!(
+                        "its layer has a weight or bias of shape {part:?}, its layout's source {:?}",
+                        layout.source
+                    ));
                 }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
                 if bias_len != outputs && (bias_len != 0 || needs_bias) {

@@ -251,6 +251,14 @@ impl<'a> Resolver<'a> {
         let (weight, bias) = match &recipe.weight {
             Some(WeightSource::Merged(layers)) => self.merged(layers, recipe.slot.bias_len),
             Some(WeightSource::Added(layers)) => self.added(layers, recipe),
+            Some(WeightSource::WeightOf(layer)) => {
+                let values = self.slot(layer);
+                (values.map(|values| values.weight), Some(Vec::new()))
+            }
+            Some(WeightSource::BiasOf(layer)) => {
+                let values = self.slot(layer);
+                (values.map(|values| values.bias), Some(Vec::new()))
+            }
             _ => self.weight_and_bias(recipe, output),
         };
         let (scale, shift) = match prologue {
@@ -378,8 +386,11 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(values, shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
-            WeightSource::Merged(_) | WeightSource::Added(_) => {
-                unreachable!("weight and bias of several layers are resolved together")
+            WeightSource::Merged(_)
+            | WeightSource::Added(_)
+            | WeightSource::WeightOf(_)
+            | WeightSource::BiasOf(_) => {
+                unreachable!("weight and bias of other recipes are resolved together")
             }
         }
     }

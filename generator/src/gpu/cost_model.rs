@@ -163,6 +163,8 @@ constants! {
         exchanged_value = 0.52,
         /// Partial sums of the core in shared memory.
         core_partials = 800.0,
+        /// A packed weight that is copied while the block computes, because shared memory does not hold all weights.
+        streamed_weight = 0.05,
         /// A warp of the block.
         warp = 36.0,
         /// Each other block on the same SM.
@@ -171,6 +173,30 @@ constants! {
         staged_load = 21.5,
         /// Factor on the L2 traffic of sectors that are stored, or read of a residual.
         stored_sector = 1.76,
+    }
+}
+
+constants! {
+    /// `inverted_residual`; clocks of an SM.
+    InvertedResidualConstants {
+        /// A block: its barriers, and the load of the input.
+        block = 3000.0,
+        /// Factor on the latencies of the expansion's and the projection's steps.
+        steps = 1.0,
+        /// Staging a channel quad, for each warp.
+        staged_load = 20.0,
+        /// Applying the epilogue of the expansion to 32 values, and storing them.
+        expanded_value = 5.0,
+        /// Reading a channel quad, or its weights, for the depthwise filter; for each warp.
+        filter_read = 4.0,
+        /// The exchange of partial sums in a cluster, and each value that a block exchanges.
+        exchange = 600.0,
+        /// See [`exchange`](Self::exchange).
+        exchanged_value = 0.3,
+        /// Copying a packed weight to shared memory.
+        weight = 0.02,
+        /// Fraction of a block's work that each other block on the same SM delays it by.
+        co_resident_block = 0.3,
     }
 }
 
@@ -437,6 +463,10 @@ groups! {
     tucker_fused: TuckerFusedConstants,
     /// `tucker_fused` with products in tf32 or fp16, which have the same kernel.
     tucker_fused_half: TuckerFusedConstants,
+    /// `inverted_residual` with products in fp32.
+    inverted_residual: InvertedResidualConstants,
+    /// `inverted_residual` with products in tf32 or fp16, which have the same kernel.
+    inverted_residual_half: InvertedResidualConstants,
     /// `cp_chain`.
     cp_chain: CpChainConstants,
     /// `wgmma` with products in fp32 or tf32, whose partial sums are promoted.
@@ -488,6 +518,14 @@ impl CostModel {
         match products {
             Products::Fp32 => &self.tucker_fused,
             Products::Tf32 | Products::Half => &self.tucker_fused_half,
+        }
+    }
+
+    /// The constants of `inverted_residual`.
+    pub(crate) fn inverted_residual(&self, products: Products) -> &InvertedResidualConstants {
+        match products {
+            Products::Fp32 => &self.inverted_residual,
+            Products::Tf32 | Products::Half => &self.inverted_residual_half,
         }
     }
 

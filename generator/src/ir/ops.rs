@@ -10,6 +10,7 @@ mod convert;
 mod cp;
 mod elementwise;
 mod global_pool;
+mod inverted_residual;
 mod linear;
 mod lrn;
 mod normalize;
@@ -37,6 +38,7 @@ pub use elementwise::{prelu, shuffled};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]
 pub use global_pool::global_pool_reference;
+pub use inverted_residual::InvertedResidualProblem;
 pub use linear::LinearProblem;
 #[cfg(feature = "check")]
 pub use linear::linear_reference;
@@ -219,6 +221,8 @@ pub enum Problem {
     ChannelNorm(ChannelNormProblem),
     /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
+    /// The three convolutions of an inverted residual in sequence.
+    InvertedResidual(InvertedResidualProblem),
     /// A product with factors that are computed from the averages of all channels.
     SqueezeExcite(SqueezeExciteProblem),
     /// A function of each element.
@@ -244,6 +248,7 @@ impl Problem {
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,
             Self::GlobalPool(kind) => kind,
+            Self::InvertedResidual(kind) => kind,
             Self::SqueezeExcite(kind) => kind,
             Self::Elementwise(kind) => kind,
             Self::Convert(kind) => kind,
@@ -267,6 +272,7 @@ impl Problem {
             Self::Resize(resize) => &mut resize.x.batch,
             Self::ChannelNorm(norm) => &mut norm.x.batch,
             Self::GlobalPool(pool) => &mut pool.x.batch,
+            Self::InvertedResidual(block) => &mut block.depthwise.batch,
             Self::SqueezeExcite(excite) => &mut excite.x.batch,
             Self::Elementwise(elementwise) => &mut elementwise.x.batch,
             Self::Convert(convert) => &mut convert.x.batch,

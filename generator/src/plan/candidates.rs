@@ -7,6 +7,7 @@
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;
 //! - `next_factor`: these together with the first factor of the next Tucker layer;
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
+//! - `inverted_residual`: the 1x1, depthwise and 1x1 convolutions of an inverted residual;
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
 //! - `formats`: a task with its input or output in fp16 or split NHWC;
@@ -38,6 +39,7 @@ mod candidate;
 mod conversions;
 mod formats;
 mod fused_factors;
+mod inverted_residual;
 mod linear_as_convolution;
 mod merged;
 mod next_factor;
@@ -62,13 +64,15 @@ impl TaskGraph {
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
         squeeze_excite::add(self, &mut candidates);
+        inverted_residual::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
         normalized_input::add(self, &mut candidates);
         candidates
     }
 
-    /// The same without the kinds that `compress` does not consider: squeeze-and-excites in fewer launches, and normalised inputs.
+    /// The same without the kinds that `compress` does not consider: squeeze-and-excites and inverted residuals in fewer launches, and
+    /// normalised inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
         merged::add(self, &mut candidates);

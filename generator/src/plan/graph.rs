@@ -1,6 +1,6 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{DType, Format, OpId, Precision, Problem, SqueezeExciteProblem, TensorShape};
+use crate::ir::{DType, Format, OpId, Precision, Problem, TensorShape};
 use std::collections::HashMap;
 use tdc_runtime::FactorRole;
 
@@ -41,8 +41,8 @@ pub struct Parameters {
     pub merged: Vec<MergedLayer>,
     /// The projection shortcut that is added to `layer`: their weights are one weight along I.
     pub projection: Option<Projection>,
-    /// The first layer of a squeeze-and-excite; `layer` is the second.
-    pub squeeze: Option<SqueezeLayer>,
+    /// The layers before `layer` in the same task, in order: `layer` is the last one of a squeeze-and-excite or an inverted residual.
+    pub inner: Vec<InnerLayer>,
 }
 
 /// A projection shortcut that a task computes together with the convolution that it is added to.
@@ -54,11 +54,13 @@ pub struct Projection {
     pub fold: Vec<OpId>,
 }
 
-/// The first layer of a squeeze-and-excite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SqueezeLayer {
+/// A layer whose output only the next layer of the same task reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InnerLayer {
     /// The convolution or linear layer.
     pub layer: OpId,
+    /// As [`Parameters::fold`].
+    pub fold: Vec<OpId>,
     /// Whether it has a bias, which is one of the task's weights.
     pub bias: bool,
 }
@@ -70,7 +72,7 @@ pub enum WeightPart {
     Whole,
     /// A factor.
     Factor(FactorRole),
-    /// The layer's own bias.
+    /// The bias, with the folded ops, of a layer before the last one of a task.
     Bias,
 }
 
@@ -86,7 +88,7 @@ pub struct MergedLayer {
 }
 
 impl Parameters {
-    /// The layers that the task computes, those beside the first one included; without `next`, and the first layer of a squeeze-and-excite.
+    /// The layers that the task computes, those beside the first one included; without `next` and `inner`.
     #[cfg(feature = "compress")]
     pub fn layers(&self) -> Vec<OpId> {
         let merged = self.merged.iter().map(|merged| merged.layer);
@@ -104,10 +106,12 @@ impl Parameters {
         let Some(layer) = self.layer else {
             return Vec::new();
         };
-        if let Some(squeeze) = self.squeeze {
-            let bias = squeeze.bias.then_some((squeeze.layer, WeightPart::Bias));
-            let layers = [squeeze.layer, layer].map(|layer| (layer, WeightPart::Whole));
-            return layers.into_iter().chain(bias).collect();
+        if !self.inner.is_empty() {
+            let layers = self.inner.iter().map(|inner| inner.layer);
+            let weights = layers.chain([layer]).map(|id| (id, WeightPart::Whole));
+            let biases = self.inner.iter().filter(|inner| inner.bias);
+            let biases = biases.map(|inner| (inner.layer, WeightPart::Bias));
+            return weights.chain(biases).collect();
         }
         let first = WeightPart::Factor(FactorRole::First);
         let next = self.next.map(|next| (next, first));
@@ -124,8 +128,8 @@ impl Parameters {
     /// Whether bias and folded ops belong to the weights with this index in [`weights`](Self::weights): to the layer's last factor, or to
     /// the weights of a layer that is not factorised.
     pub fn carries_bias(&self, index: usize) -> bool {
-        if self.squeeze.is_some() {
-            return index == SqueezeExciteProblem::EXCITE_WEIGHT;
+        if !self.inner.is_empty() {
+            return index == self.inner.len();
         }
         self.factors.is_empty() || self.ends_layer && index + 1 == self.factors.len()
     }

@@ -1,7 +1,7 @@
 //! Recipes: the checkpoint tensors that each slot of a network's weight file is packed from.
 
 use super::Parameters;
-use super::graph::WeightPart;
+use super::graph::{InnerLayer, WeightPart};
 use super::network::{LayerPlan, NetworkPlan};
 use super::sections::WeightSection;
 use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
@@ -40,7 +40,13 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
             let before = parameters.scale_shift.filter(|_| index == 0);
             let own = SlotRecipe {
                 slot: slots[slot].clone(),
-                weight: source.and_then(|(op, part)| weight(network, op, part)),
+                weight: source.and_then(|(op, part)| {
+                    let mut inner = parameters.inner.iter();
+                    match inner.find(|inner| inner.layer == op) {
+                        Some(inner) => inner_weight(network, inner, part),
+                        None => weight(network, op, part),
+                    }
+                }),
                 bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
                 fold: folded(network, fold),
                 prologue: before.and_then(|op| scale_shift_source(network, op)),
@@ -65,18 +71,23 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
     plan.layers.iter().flat_map(of_layer).collect()
 }
 
-/// The recipe of a slot with the weight of a convolution and its bias, if it has one or ops are folded into it.
+/// The recipe of a slot with the weight of a convolution or linear layer and its bias, if it has one or ops are folded into it.
 fn layer_recipe(network: &Network, id: OpId, fold: &[OpId]) -> Option<SlotRecipe> {
     let op = network.op(id);
-    let OpKind::Conv(conv) = &op.kind else {
-        return None;
+    let (shape, has_bias) = match &op.kind {
+        OpKind::Conv(conv) => (conv.shape.weight(), conv.options.bias),
+        OpKind::Linear(linear) => {
+            let options = &linear.options;
+            ([options.n, linear.c, 1, 1], options.bias)
+        }
+        _ => return None,
     };
-    let has_bias = conv.options.bias || !fold.is_empty();
+    let has_bias = has_bias || !fold.is_empty();
     Some(SlotRecipe {
         slot: WeightSlot {
             name: op.name.clone(),
-            layout: WeightLayout::oihw(conv.shape.weight()),
-            bias_len: if has_bias { conv.shape.n } else { 0 },
+            layout: WeightLayout::oihw(shape),
+            bias_len: if has_bias { shape[0] } else { 0 },
         },
         weight: weight(network, id, WeightPart::Whole),
         bias: bias(network, id),
@@ -114,7 +125,6 @@ fn weight(network: &Network, id: OpId, part: WeightPart) -> Option<WeightSource>
     let op = network.op(id);
     let name = format!("{}.weight", op.name);
     match (&op.kind, part) {
-        (_, WeightPart::Bias) => bias(network, id).map(WeightSource::Channels),
         (OpKind::Linear(_), WeightPart::Whole) => Some(WeightSource::Linear(name)),
         (OpKind::ConvTranspose(layer), _) => Some(WeightSource::Transposed {
             name,
@@ -130,6 +140,15 @@ fn weight(network: &Network, id: OpId, part: WeightPart) -> Option<WeightSource>
         }
         _ => None,
     }
+}
+
+/// A weight of an inner layer: that of the layer itself, or its bias.
+fn inner_weight(network: &Network, inner: &InnerLayer, part: WeightPart) -> Option<WeightSource> {
+    let layer = Box::new(layer_recipe(network, inner.layer, &inner.fold)?);
+    Some(match part {
+        WeightPart::Bias => WeightSource::BiasOf(layer),
+        _ => WeightSource::WeightOf(layer),
+    })
 }
 
 /// Name of the layer's own bias.

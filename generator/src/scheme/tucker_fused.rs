@@ -28,10 +28,8 @@
 //! own shared memory, or the chunks pass through a ring of buffers if shared memory cannot hold them all. Later data reuse the memory of
 //! weights and inputs that are no longer needed.
 
-mod arrangement;
 mod cluster_split;
 mod context;
-mod factor;
 mod factors;
 mod geometry;
 mod input_tile;

@@ -276,6 +276,21 @@ fn recipes_that_contradict_themselves_are_refused() {
     check(&added, "its layers have 6 input channels");
     check(&added, "`conv1` has shape [5, 3, 1, 1]");
     check(&added, "bias and folds are theirs");
+    let part = |source: fn(Box<SlotRecipe>) -> WeightSource| {
+        move |r: &mut SlotRecipe| {
+            let mut layer = r.clone();
+            layer.slot.layout.source[0] = 5;
+            r.weight = Some(source(Box::new(layer)));
+        }
+    };
+    check(
+        &part(WeightSource::WeightOf),
+        "its layer has a weight or bias of shape [5, ",
+    );
+    check(
+        &part(WeightSource::BiasOf),
+        "its layer has a weight or bias of shape [2, 1, 1, 1]",
+    );
     let low_rank = |filter: [u32; 2], rank, role| {
         move |r: &mut SlotRecipe| {
             let mut layer = low_rank_layer("t", [2, 3], rank);

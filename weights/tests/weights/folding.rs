@@ -211,6 +211,42 @@ fn merged_layers_follow_each_other() {
     );
 }
 
+/// Weight and bias of a layer in two slots: with a bias and a BatchNorm, and with a BatchNorm only.
+#[test]
+fn the_bias_of_a_layer_may_have_a_slot() {
+    let tensors = Tensors::default()
+        .noise("a.weight", &[5, 3, 1, 1])
+        .noise("a.bias", &[5])
+        .batch_norm("bn", 5);
+    let mut with_bias = conv("a", [5, 3, 1, 1]);
+    with_bias.bias = Some("a.bias".to_owned());
+    with_bias.fold = vec![batch_norm("bn", 5)];
+    let without = SlotRecipe {
+        bias: None,
+        ..with_bias.clone()
+    };
+    for layer in [with_bias, without] {
+        let [mut weight, mut bias] = [conv("a", [5, 3, 1, 1]), conv("a.bias", [5, 1, 1, 1])];
+        weight.weight = Some(WeightSource::WeightOf(Box::new(layer.clone())));
+        bias.weight = Some(WeightSource::BiasOf(Box::new(layer.clone())));
+        (weight.slot.bias_len, bias.slot.bias_len) = (0, 0);
+        let recipes = [weight, bias];
+        let checkpoint = tensors.checkpoint();
+        let expected = &resolve(std::slice::from_ref(&layer), &checkpoint)
+            .unwrap()
+            .values[0];
+        let found = resolve(&recipes, &checkpoint).unwrap().values;
+        assert_eq!(found[0].weight, expected.weight);
+        assert_eq!(found[1].weight, expected.bias);
+        assert!(found[1].weight.iter().all(|&value| value != 0.0));
+        assert_eq!([&found[0].bias, &found[1].bias], [&[0.0f32; 0]; 2]);
+
+        // Random tensors have the names that they have for a slot of its own.
+        let random = Checkpoint::random(&recipes, 7);
+        assert!(resolve(&[layer], &random).is_ok());
+    }
+}
+
 /// A row of the weight has a row of each layer; biases are added.
 #[test]
 fn added_layers_are_side_by_side() {

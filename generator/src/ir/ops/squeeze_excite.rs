@@ -20,11 +20,6 @@ pub struct SqueezeExciteProblem {
     pub after: Activation,
 }
 
-impl SqueezeExciteProblem {
-    /// Index of the second layer's weight in [`weights`](ProblemKind::weights).
-    pub const EXCITE_WEIGHT: usize = 1;
-}
-
 impl ProblemKind for SqueezeExciteProblem {
     fn input(&self) -> Tensor {
         Tensor::nchw(self.x)
@@ -115,7 +110,7 @@ impl ProblemKind for SqueezeExciteProblem {
             add_bias(vectors(self.squeezed), &mut hidden, &inputs.weights[2]);
         }
         activate_all(self.squeeze.activation, &mut hidden);
-        let weight = &inputs.weights[Self::EXCITE_WEIGHT];
+        let weight = &inputs.weights[1];
         let mut gates = linear_reference(squeezed, c, &hidden, weight);
         if self.excite.bias {
             add_bias(vectors(self.x.c), &mut gates, inputs.bias);

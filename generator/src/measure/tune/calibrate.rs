@@ -78,6 +78,14 @@ pub const GROUPS: &[Group] = &[
         products: Some(&[Products::Tf32, Products::Half]),
         ..Group::of_schemes("tucker_fused_half", &["tucker_fused"])
     },
+    Group {
+        products: Some(&[Products::Fp32]),
+        ..Group::of_schemes("inverted_residual", &["inverted_residual"])
+    },
+    Group {
+        products: Some(&[Products::Tf32, Products::Half]),
+        ..Group::of_schemes("inverted_residual_half", &["inverted_residual"])
+    },
     Group::of_schemes("cp_chain", &["cp_chain"]),
     Group {
         products: Some(&[Products::Fp32, Products::Tf32]),
@@ -134,7 +142,7 @@ mod tests {
             let expected = match scheme.name() {
                 "convert" => 0,
                 "implicit_gemm" | "direct_tiled" => 3,
-                "tucker_fused" | "wgmma" => 2,
+                "tucker_fused" | "inverted_residual" | "wgmma" => 2,
                 nhwc if NHWC_SCHEMES.contains(&nhwc) => 2,
                 _ => 1,
             };

@@ -6,7 +6,7 @@ use crate::ir::{
     BinaryOp, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Problem,
     SqueezeExciteProblem,
 };
-use crate::plan::graph::{Parameters, SqueezeLayer, Task, TaskGraph};
+use crate::plan::graph::{InnerLayer, Parameters, Task, TaskGraph};
 
 /// Adds a candidate for each average that two layers and a product follow.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
@@ -38,8 +38,7 @@ fn squeeze_excite(graph: &TaskGraph, average: usize) -> Option<Candidate> {
     let gates_average = last.x == tasks[average].x
         && channels == x.c
         && last.residual.map(|gate| graph.root(gate)) == Some((tasks[excite].y, 0));
-    // Scales and shifts that are folded into the first layer would change its bias.
-    if !gates_average || !squeeze_parameters.fold.is_empty() {
+    if !gates_average {
         return None;
     }
     let problem = SqueezeExciteProblem {
@@ -49,8 +48,9 @@ fn squeeze_excite(graph: &TaskGraph, average: usize) -> Option<Candidate> {
         excite: excite_layer,
         after,
     };
-    let squeeze_op = SqueezeLayer {
+    let squeeze_op = InnerLayer {
         layer: squeeze_parameters.layer?,
+        fold: squeeze_parameters.fold.clone(),
         bias: squeeze_layer.bias,
     };
     let mut covers = vec![average, squeeze, excite, product];
@@ -60,7 +60,7 @@ fn squeeze_excite(graph: &TaskGraph, average: usize) -> Option<Candidate> {
             problem: Problem::SqueezeExcite(problem),
             residual: None,
             parameters: Parameters {
-                squeeze: Some(squeeze_op),
+                inner: vec![squeeze_op],
                 ..tasks[excite].parameters.clone()
             },
             ..last.clone()

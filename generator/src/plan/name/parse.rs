@@ -4,11 +4,11 @@ use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
     ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
-    Lrn, LrnProblem, MAX_ELEMENTS, NHWC_FORMATS, NextFactor, NormalizeProblem, PadMode, PadProblem,
-    PoolKind, PoolProblem, Precision, Problem, ProjectedProblem, Prologue, Reduce, ResizeProblem,
-    Rounding, Shortcut, SqueezeExciteProblem, TensorShape, Tolerance, TuckerProblem,
-    activation_of_label, number_of_label,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
+    InvertedResidualProblem, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS, NHWC_FORMATS,
+    NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
+    ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
+    TensorShape, Tolerance, TuckerProblem, activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -41,6 +41,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
         "normalize" => words.normalize()?,
         "projected" => words.projected()?,
+        "invertedresidual" => words.inverted_residual()?,
         "squeezeexcite" => words.squeeze_excite()?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
             norm: ChannelNorm::Softmax,
@@ -411,6 +412,33 @@ impl Words<'_> {
         is_valid.then_some(Problem::Projected(problem))
     }
 
+    fn inverted_residual(&mut self) -> Option<Problem> {
+        let (batch, c) = (self.batch(), self.number("c")?);
+        let (expanded, n) = (self.number("e")?, self.number("n")?);
+        let filter = self.filter(batch, expanded, expanded)?;
+        let problem = InvertedResidualProblem {
+            depthwise: ConvShape {
+                groups: expanded,
+                ..filter
+            },
+            c,
+            n,
+            expand: self.epilogue(),
+            filter: match self.word("depthwise") {
+                true => self.epilogue(),
+                false => return None,
+            },
+            project: match self.word("project") {
+                true => self.epilogue(),
+                false => return None,
+            },
+            precision: self.precision(),
+        };
+        let has_residual = problem.expand.residual || problem.filter.residual;
+        let is_possible = expanded > 0 && filter.groups == 1 && !has_residual;
+        is_possible.then_some(Problem::InvertedResidual(problem))
+    }
+
     fn squeeze_excite(&mut self) -> Option<Problem> {
         let problem = SqueezeExciteProblem {
             x: self.sizes()?,
@@ -602,6 +630,8 @@ mod tests {
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
             "lrn5x1em4x0p75x1_b2_c96_h55_w55",
+            "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_bias_clip0x6_depthwise_bias_clip0x6_project_bias_residual",
+            "invertedresidual_b2_c5_e7_n9_h14_w13_k3x5_s2x1_p1x2x0x1_d2_depthwise_relu_project_silu_tf32",
             "squeezeexcite_c96_h7_w7_n24_bias_relu_gate_bias_hardsigmoid",
             "squeezeexcite_b2_c5_h1_w3_n1_gate_after_silu",
             "addrelu_c64_h56_w56",
@@ -702,6 +732,11 @@ mod tests {
             "padreflect_c1_h9_w1_p1",
             "padmirror_c1_h9_w9_p1",
             "lrn0x1x1x1_c1_h1_w1",
+            "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_depthwise",
+            "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_project",
+            "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_residual_depthwise_project",
+            "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_g384_depthwise_project",
+            "invertedresidual_c64_e0_n64_h14_w14_k3x3_p1_depthwise_project",
             "squeezeexcite_c96_h7_w7_n24_bias_relu",
             "squeezeexcite_c96_h7_w7_n24_gate_residual",
             "squeezeexcite_c96_h7_w7_n0_gate",

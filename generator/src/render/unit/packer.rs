@@ -118,6 +118,17 @@ pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
             &factors[usize::from(first.is_none())..factors.len() - usize::from(next.is_none())]
         }
         Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"],
+        Problem::InvertedResidual(problem) => {
+            let weights = ["_expand", "_depthwise", "_project"].into_iter();
+            let biases = [
+                ("_expand_bias", problem.expand.bias),
+                ("_depthwise_bias", problem.filter.bias),
+            ];
+            let biases = biases.into_iter().filter(|&(_, has_bias)| has_bias);
+            &weights
+                .chain(biases.map(|(name, _)| name))
+                .collect::<Vec<_>>()
+        }
         Problem::SqueezeExcite(problem) => {
             let weights: &[&str] = &["_squeeze", "_excite", "_squeeze_bias"];
             &weights[..weights.len() - usize::from(!problem.squeeze.bias)]
@@ -316,6 +327,8 @@ mod tests {
             "globalavgpool_c5_h7_w7",
             "conv_c5_n7_h9_w9_k3x3_bias",
             "tucker_c32_d8x8_n32_h9_w9_k3x3_p1",
+            "invertedresidual_c16_e32_n16_h9_w9_k3x3_p1_bias_depthwise_bias_project_bias",
+            "invertedresidual_c16_e32_n16_h9_w9_k3x3_p1_depthwise_bias_project",
             "squeezeexcite_c5_h9_w9_n3_gate",
             "squeezeexcite_c5_h9_w9_n3_bias_gate_bias",
         ] {

@@ -1,11 +1,10 @@
 //! The factors of a tile.
 
 use super::TuckerFusedTile;
-use super::arrangement::{Arrangements, FactorProduct};
 use super::cluster_split::ClusterSplit;
-use super::factor::Factor;
 use super::input_tile::InputTile;
 use crate::ir::TuckerProblem;
+use crate::scheme::factor::{Arrangements, Factor, FactorProduct};
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, split_terms};
 
 /// The factors that a block computes.

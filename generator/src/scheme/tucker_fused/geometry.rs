@@ -1,6 +1,5 @@
 //! A tile with everything that follows from it.
 
-use super::arrangement::Arrangements;
 use super::cluster_split::ClusterSplit;
 use super::factors::Factors;
 use super::input_tile::InputTile;
@@ -10,6 +9,7 @@ use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, TuckerProblem};
 use crate::scheme::Tile;
+use crate::scheme::factor::{Arrangements, Factor};
 use crate::scheme::tensor_core::{MAX_WARPS, quad_plane, split_terms};
 use crate::scheme::tiling::BlockOutput;
 
@@ -154,6 +154,16 @@ impl TuckerFusedGeometry {
     /// this number, because one source serves all GPUs that have the same tile.
     pub(super) fn source_blocks_per_sm(&self) -> u32 {
         self.blocks_per_sm(&FIRST_CLUSTER_GPU)
+    }
+
+    /// Packed weights that are copied to a buffer of the ring which another chunk had before; 0 if every chunk has its own memory.
+    pub(super) fn streamed_weights(&self) -> u32 {
+        let ring = &self.memory.weights;
+        let all: u32 = self.factors.of_layer().map(Factor::weights).sum();
+        match ring.resident {
+            true => 0,
+            false => all.saturating_sub(ring.stages * ring.stage_floats),
+        }
     }
 
     /// Chunks of weights whose copies start before the kernel waits for its predecessor. All chunks, if a block can start while blocks of

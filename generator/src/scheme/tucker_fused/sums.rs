@@ -2,8 +2,8 @@
 
 use super::TuckerFusedTile;
 use super::cluster_split::ClusterSplit;
-use super::factor::Factor;
 use super::factors::Factors;
+use crate::scheme::factor::Factor;
 
 /// Whether the warps convert sums of the first factor, send or convert sums of the core, and store sums of the last factor from registers.
 /// They do if each warp holds complete sums.

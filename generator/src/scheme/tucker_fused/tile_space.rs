@@ -1,12 +1,12 @@
 //! The tile space, and a lower bound of the predicted times of its parts.
 
-use super::arrangement::{Arrangements, FactorProduct};
 use super::geometry::{MAX_SHARED, TuckerFusedGeometry, core_problem};
 use super::work::{exchanges, moved_sectors};
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::cost::{KernelWork, kernel_us, occupancy, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
+use crate::scheme::factor::{Arrangements, FactorProduct};
 use crate::scheme::implicit_gemm::tile_shapes;
 use crate::scheme::tensor_core::{
     MMA_K, MMA_M, MMA_N, divisors, products, quad_plane, split_terms,

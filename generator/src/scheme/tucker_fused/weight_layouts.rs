@@ -1,8 +1,8 @@
 //! The packed weights of the factors.
 
-use super::factor::Factor;
 use super::geometry::TuckerFusedGeometry;
 use crate::ir::{Problem, TuckerProblem};
+use crate::scheme::factor::{dim, lanes, pointwise};
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
@@ -43,37 +43,6 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedGeometry) -> V
             prologue_channels: std::mem::take(&mut prologue_channels),
         })
         .collect()
-}
-
-fn dim(axis: Axis, count: u32, step: u32) -> LayoutDim {
-    LayoutDim { axis, count, step }
-}
-
-/// A 16x16 matrix. A lane holds one row and two pairs of channels. Its registers are ordered by channel pair, then by row (this one and the
-/// one eight rows below), then within a pair. If the other operand was converted from accumulators, the channels of a lane are those of its
-/// accumulators.
-fn lanes(from_accumulators: bool) -> Vec<LayoutDim> {
-    let (first, second) = match from_accumulators {
-        true => (2, 8),
-        false => (4, 2),
-    };
-    vec![
-        dim(Axis::O, 8, 1),
-        dim(Axis::I, 4, first),
-        dim(Axis::I, 2, second),
-        dim(Axis::O, 2, 8),
-        dim(Axis::I, 2, 1),
-    ]
-}
-
-/// The chunks of a 1x1 factor for `slices` blocks.
-fn pointwise(factor: &Factor, slices: u32) -> Vec<LayoutDim> {
-    vec![
-        dim(Axis::O, slices, factor.rows),
-        dim(Axis::I, factor.chunks, factor.chunk_steps * MMA_K),
-        dim(Axis::O, factor.rows / MMA_M, MMA_M),
-        dim(Axis::I, factor.chunk_steps, MMA_K),
-    ]
 }
 
 /// The chunks of the core: rows of the filter, or the filters of some groups of channels.

@@ -33,6 +33,7 @@ impl TuckerFusedGeometry {
             + model.chunk * f64::from(self.factors.chunks())
             + model.exchange * exchanges
             + model.exchanged_value * exchanged
+            + model.streamed_weight * f64::from(self.streamed_weights())
             + model.core_partials * f64::from(u8::from(self.sums.has_core_partials()))
             + model.warp * f64::from(self.tile.warps)
             + model.co_resident_block * other_blocks;

@@ -1,9 +1,17 @@
-//! One factor in a block, and how its matrix product is divided among the warps.
+//! Factors of a fused launch: 1x1 and other convolutions that a block computes one after the other, each as a matrix product by the tensor
+//! cores. This file has one factor, and how its product is divided among the warps.
 
-use super::arrangement::{Arrangement, Arrangements, FactorProduct};
-use crate::scheme::step_order::ChunkSteps;
-use crate::scheme::tensor_core::{MMA_M, MMA_N, separate_accumulators};
+mod arrangement;
+mod context;
+mod weight_layout;
+
+use super::step_order::ChunkSteps;
+use super::tensor_core::{MMA_M, MMA_N, separate_accumulators};
+use arrangement::Arrangement;
+pub(super) use arrangement::{Arrangements, FactorProduct};
+pub(super) use context::FactorContext;
 use serde::Serialize;
+pub(super) use weight_layout::{dim, lanes, pointwise};
 
 /// The matrix product of a factor in a block: `rows` output channels by `columns` pixels, over K steps of 16 terms.
 #[derive(Debug, Clone, Serialize)]

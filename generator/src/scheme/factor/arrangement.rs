@@ -23,38 +23,38 @@ fn max_registers(warps: u32) -> u32 {
 
 /// The matrix product of a factor in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct FactorProduct {
+pub(in crate::scheme) struct FactorProduct {
     /// MMA tiles along the output channels and along the pixels.
-    pub(super) tiles: [u32; 2],
+    pub(in crate::scheme) tiles: [u32; 2],
     /// K steps of a chunk: groups of channels, rows of the filter, columns of the filter.
-    pub(super) counts: [u32; 3],
+    pub(in crate::scheme) counts: [u32; 3],
     /// K steps of all chunks.
-    pub(super) steps: u32,
+    pub(in crate::scheme) steps: u32,
     /// Warps of the block.
-    pub(super) warps: u32,
+    pub(in crate::scheme) warps: u32,
     /// Most warps that may split K, or 0 for any number.
-    pub(super) max_warps_k: u32,
+    pub(in crate::scheme) max_warps_k: u32,
     /// 2 with a hi/lo split, else 1.
-    pub(super) split_terms: u32,
+    pub(in crate::scheme) split_terms: u32,
 }
 
 /// How warps divide a [`FactorProduct`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrangement {
+pub(in crate::scheme) struct Arrangement {
     /// MMA tiles of a warp.
-    pub(super) m_tiles: u32,
-    pub(super) p_tiles: u32,
+    pub(in crate::scheme) m_tiles: u32,
+    pub(in crate::scheme) p_tiles: u32,
     /// Warps along the output channels, the pixels and K.
-    pub(super) warps_m: u32,
-    pub(super) warps_p: u32,
-    pub(super) warps_k: u32,
+    pub(in crate::scheme) warps_m: u32,
+    pub(in crate::scheme) warps_p: u32,
+    pub(in crate::scheme) warps_k: u32,
     /// Estimated clocks of a block.
-    pub(super) latency_clocks: f64,
+    pub(in crate::scheme) latency_clocks: f64,
 }
 
 /// The fastest arrangements that were computed before. Many tiles have a factor in common.
 #[derive(Default)]
-pub(super) struct Arrangements(
+pub(in crate::scheme) struct Arrangements(
     HashMap<FactorProduct, Option<Arrangement>, BuildHasherDefault<ProductHasher>>,
 );
 
@@ -81,20 +81,20 @@ impl Hasher for ProductHasher {
 
 impl Arrangements {
     /// The arrangement with the least estimated clocks; `None` if no warp can hold its accumulators.
-    pub(super) fn fastest(&mut self, product: FactorProduct) -> Option<Arrangement> {
+    pub(in crate::scheme) fn fastest(&mut self, product: FactorProduct) -> Option<Arrangement> {
         *self.0.entry(product).or_insert_with(|| product.fastest())
     }
 }
 
 impl FactorProduct {
     /// MMAs of a block, without idle lanes of warps.
-    pub(super) fn mma_count(&self) -> f64 {
+    pub(in crate::scheme) fn mma_count(&self) -> f64 {
         let [m_tiles, p_tiles] = self.tiles;
         f64::from(m_tiles * p_tiles) * f64::from(self.steps) * f64::from(2 * self.split_terms - 1)
     }
 
     /// A lower bound of [`Arrangement::latency_clocks`], whatever the arrangement.
-    pub(super) fn least_latency_clocks(&self) -> f64 {
+    pub(in crate::scheme) fn least_latency_clocks(&self) -> f64 {
         let [m_tiles, p_tiles] = self.tiles;
         let tiles = f64::from(m_tiles * p_tiles);
         let steps = f64::from(self.steps);
@@ -116,7 +116,7 @@ impl FactorProduct {
     }
 
     /// Whether the block's warps cannot hold the accumulators, whatever the arrangement. Cheap to compute; an arrangement may need more.
-    pub(super) fn needs_more_registers(&self) -> bool {
+    pub(in crate::scheme) fn needs_more_registers(&self) -> bool {
         let [m_tiles, p_tiles] = self.tiles;
         let most = (max_registers(self.warps).saturating_sub(60) / 12).min(MAX_SUMS);
         m_tiles * p_tiles > most * self.warps
