@@ -1047,14 +1047,19 @@ fn inverted_residual_units(count: usize) -> Vec<PlannedUnit> {
         let residual = index % 2;
         let project = epilogue(residual, index / 3);
         let expanded = pick(&[8, 19, 48, 96, 131, 160]);
-        let (r, s) = (pick(&[1, 3, 3, 5]), pick(&[1, 3, 3, 5]));
+        let (mut r, s) = (pick(&[1, 3, 3, 5]), pick(&[1, 3, 3, 5]));
         let mut uneven = || pick(&[0, 1, 1, 2]);
-        let padding = Padding {
+        let mut padding = Padding {
             top: uneven(),
             left: uneven(),
             bottom: uneven(),
             right: uneven(),
         };
+        if index % 5 == 0 {
+            // No position above or below the image.
+            r = 1;
+            (padding.top, padding.bottom) = (0, 0);
+        }
         let depthwise = ConvShape {
             batch: pick(&[1, 1, 3]),
             groups: expanded,

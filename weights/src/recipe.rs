@@ -211,6 +211,12 @@ impl SlotRecipe {
                     WeightSource::BiasOf(layer) => Some([layer.slot.bias_len, 1, 1, 1]),
                     _ => None,
                 };
+                let has_own = self.bias.is_some() || !self.fold.is_empty() || bias_len != 0;
+                if part.is_some() && has_own {
+                    found.push(
+                        "it has a part of a layer; bias and folds are the layer's".to_owned(),
+                    );
+                }
                 if let Some(part) = part
                     && part != layout.source
                 {

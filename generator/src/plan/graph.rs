@@ -72,7 +72,7 @@ pub enum WeightPart {
     Whole,
     /// A factor.
     Factor(FactorRole),
-    /// The bias, with the folded ops, of a layer before the last one of a task.
+    /// The bias of an [inner layer](InnerLayer), with the ops folded into it.
     Bias,
 }
 
@@ -126,7 +126,7 @@ impl Parameters {
     }
 
     /// Whether bias and folded ops belong to the weights with this index in [`weights`](Self::weights): to the layer's last factor, or to
-    /// the weights of a layer that is not factorised.
+    /// the weights of a layer that is not factorised. Those of inner layers are theirs.
     pub fn carries_bias(&self, index: usize) -> bool {
         if !self.inner.is_empty() {
             return index == self.inner.len();

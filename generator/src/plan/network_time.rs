@@ -129,6 +129,11 @@ fn layer_parts(graph: &TaskGraph, task: &Task) -> Vec<LayerPart> {
             let convolutions = projected.convolutions().map(Problem::Conv);
             layers.zip(convolutions).map(part).collect()
         }
+        (Problem::InvertedResidual(block), _) => {
+            let inner = parameters.inner.iter().map(|inner| inner.layer);
+            let convolutions = block.convolutions().map(Problem::Conv);
+            inner.chain([layer]).zip(convolutions).map(part).collect()
+        }
         (Problem::Conv(conv), _) if !parameters.merged.is_empty() => {
             let merged = parameters.merged.iter().map(|other| (other.layer, other.y));
             let all = std::iter::once((layer, task.y)).chain(merged);

@@ -1,5 +1,6 @@
-//! Factors of a fused launch: 1x1 and other convolutions that a block computes one after the other, each as a matrix product by the tensor
-//! cores. This file has one factor, and how its product is divided among the warps.
+//! Factors of a fused launch: convolutions that a block computes one after the other, each as a matrix product by the tensor cores. They are the
+//! factors of a Tucker layer, or the two 1x1 convolutions of an inverted residual, which have one chunk each. This file has one factor, and how
+//! its product is divided among the warps.
 
 mod arrangement;
 mod context;

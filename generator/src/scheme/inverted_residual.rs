@@ -11,8 +11,9 @@
 //! 4. It multiplies these with its columns of the projection. The result is a partial sum of all N channels of the rectangle.
 //! 5. The blocks exchange partial sums. Each adds them for a slice of the N channels, and stores these.
 //!
-//! The arithmetic of the 1x1 convolutions is that of [`tucker_fused`](super::tucker_fused). All weights of a block's slice are copied to
-//! shared memory before the predecessor kernel has ended.
+//! The arithmetic of the 1x1 convolutions is that of [`tucker_fused`](super::tucker_fused), with the correction of what tensor cores truncate.
+//! All weights of a block's slice have memory of their own. Their copies start before the predecessor kernel has ended; those that are needed
+//! last start after the loads of the input if the launch has many blocks.
 
 mod context;
 mod geometry;

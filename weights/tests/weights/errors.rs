@@ -288,6 +288,10 @@ fn recipes_that_contradict_themselves_are_refused() {
         "its layer has a weight or bias of shape [5, ",
     );
     check(
+        &part(WeightSource::WeightOf),
+        "bias and folds are the layer's",
+    );
+    check(
         &part(WeightSource::BiasOf),
         "its layer has a weight or bias of shape [2, 1, 1, 1]",
     );

@@ -1,6 +1,6 @@
 //! Inverted residual: 1x1, a depthwise convolution, 1x1, in one launch.
 
-use super::{Problem, ProblemKind, ordered_epilogue};
+use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
 use crate::ir::{Activation, Epilogue, Precision, Tensor, TensorShape, description, label};
 use serde::Serialize;
 use tdc_runtime::ConvShape;
@@ -26,8 +26,23 @@ pub struct InvertedResidualProblem {
 }
 
 impl InvertedResidualProblem {
-    /// The convolutions in order.
-    pub fn convolutions(&self) -> [ConvShape; 3] {
+    /// The convolutions in order, each with its epilogue.
+    pub fn convolutions(&self) -> [ConvProblem; 3] {
+        let [expand, filter, project] = self.shapes();
+        [
+            (expand, self.expand),
+            (filter, self.filter),
+            (project, self.project),
+        ]
+        .map(|(shape, epilogue)| ConvProblem {
+            epilogue,
+            precision: self.precision,
+            ..ConvProblem::new(shape)
+        })
+    }
+
+    /// Their shapes.
+    pub fn shapes(&self) -> [ConvShape; 3] {
         let depthwise = self.depthwise;
         let pointwise = |c, n, h, w| ConvShape {
             batch: depthwise.batch,
@@ -72,7 +87,7 @@ impl ProblemKind for InvertedResidualProblem {
         let bias = [self.depthwise.c, 1, 1, 1];
         let biases = [self.expand.bias, self.filter.bias].into_iter();
         let biases = biases.filter(|&has_bias| has_bias).map(|_| bias);
-        let convolutions = self.convolutions();
+        let convolutions = self.shapes();
         let weights = convolutions.iter().map(ConvShape::weight);
         weights.chain(biases).collect()
     }
@@ -82,7 +97,7 @@ impl ProblemKind for InvertedResidualProblem {
             let [_, c, r, s] = shape.weight();
             f64::from(c) * f64::from(r) * f64::from(s)
         };
-        self.convolutions().into_iter().map(terms).sum()
+        self.shapes().into_iter().map(terms).sum()
     }
 
     /// Expansion and projection may each have the bound of the precision.
@@ -95,7 +110,7 @@ impl ProblemKind for InvertedResidualProblem {
     }
 
     fn flops(&self) -> u64 {
-        self.convolutions().iter().map(ConvShape::flops).sum()
+        self.shapes().iter().map(ConvShape::flops).sum()
     }
 
     fn label(&self) -> String {
@@ -144,7 +159,7 @@ impl ProblemKind for InvertedResidualProblem {
         use super::conv::conv_reference;
         use crate::ir::reference::{activate_all, add, add_bias};
 
-        let [expand, depthwise, project] = self.convolutions();
+        let [expand, depthwise, project] = self.shapes();
         let mut biases = inputs.weights[3..].iter();
         let mut bias_if = |has_bias: bool| has_bias.then(|| biases.next()).flatten();
         let ConvShape { batch, h, w, c, .. } = depthwise;

@@ -127,6 +127,9 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
             Problem::Projected(projected) => {
                 projected.convolutions().map(|conv| (conv, None)).to_vec()
             }
+            Problem::InvertedResidual(block) => {
+                block.convolutions().map(|conv| (conv, None)).to_vec()
+            }
             _ => Vec::new(),
         };
         of_unit.into_iter().map(move |of_unit| (unit, of_unit))

@@ -38,7 +38,7 @@ fn inverted_residual(graph: &TaskGraph, expand: usize) -> Option<Candidate> {
         project: project_conv.epilogue,
         precision: project_conv.precision,
     };
-    let is_sequence = problem.convolutions() == [expand_shape, shape, project_shape];
+    let is_sequence = problem.shapes() == [expand_shape, shape, project_shape];
     let is_valid = is_depthwise
         && is_inner
         && is_ready

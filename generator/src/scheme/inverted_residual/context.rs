@@ -263,6 +263,9 @@ struct ConditionsContext {
     checks_c: bool,
     /// For a position of the rectangle inside the image; empty if all are.
     inside_image: String,
+    /// Whether that condition depends on the row and on the column.
+    checks_row: bool,
+    checks_column: bool,
     /// For the accumulators of a lane at positions and pixels that are none.
     checks_positions: bool,
     checks_columns: bool,
@@ -306,8 +309,7 @@ impl ConditionsContext {
         let mut outside = Vec::new();
         let outputs = sizes.block_n * sizes.pixels();
         outside.extend(idle(outputs).then_some("row >= BLOCK_N"));
-        let is_uneven = !problem.n.is_multiple_of(sizes.block_n)
-            || sizes.block_n * sizes.tile.cluster != problem.n;
+        let is_uneven = sizes.block_n * sizes.tile.cluster != problem.n;
         outside.extend(is_uneven.then_some("n >= N"));
         let cut = |size: u32, tile: u32| !size.is_multiple_of(tile);
         outside.extend(cut(shape.out_h(), sizes.tile.th).then_some("out_row >= OUT_H"));
@@ -316,6 +318,10 @@ impl ConditionsContext {
             loads_position: all_of(&loads),
             checks_c: !problem.c.is_multiple_of(MMA_K),
             inside_image: inside.join(" && "),
+            checks_row: inside.iter().any(|condition| condition.starts_with("row")),
+            checks_column: inside
+                .iter()
+                .any(|condition| condition.starts_with("column")),
             checks_positions: sizes.expand.columns > sizes.positions(),
             checks_columns: sizes.project.columns > sizes.columns(),
             checks_filtered: idle(sizes.slice / 4 * sizes.pixels() / sizes.run),

@@ -298,10 +298,11 @@ pub(super) fn run_reach(shape: &ConvShape, run: u32) -> u32 {
 fn run(shape: &ConvShape, tw: u32, (quads, threads): (u32, u32)) -> u32 {
     // Estimated clocks: shared memory delivers 16 bytes for eight threads per clock; one thread waits for its reads and multiply-adds.
     let clocks = |&run: &u32| {
-        let items = quads / run;
-        let reads = shape.r * (run_reach(shape, run) + shape.s);
+        let reads = u64::from(shape.r * (run_reach(shape, run) + shape.s));
+        let [items, threads, run, taps] =
+            [quads / run, threads, run, shape.r * shape.s].map(u64::from);
         let of_block = items.div_ceil(32) * 4 * reads;
-        let of_thread = items.div_ceil(threads) * (8 * reads + 4 * run * shape.r * shape.s);
+        let of_thread = items.div_ceil(threads) * (8 * reads + 4 * run * taps);
         of_block.max(of_thread)
     };
     let runs = [1, 2, 4, 7].into_iter();
