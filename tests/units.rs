@@ -1055,7 +1055,7 @@ fn inverted_residual_units(count: usize) -> Vec<PlannedUnit> {
             bottom: uneven(),
             right: uneven(),
         };
-        if index % 5 == 0 {
+        if index % 7 == 0 {
             // No position above or below the image.
             r = 1;
             (padding.top, padding.bottom) = (0, 0);
@@ -1082,12 +1082,12 @@ fn inverted_residual_units(count: usize) -> Vec<PlannedUnit> {
             expand,
             filter,
             project,
-            precision: [
-                Precision::Fp32,
-                Precision::Fp32,
-                Precision::Tf32,
-                Precision::Fp16,
-            ][index as usize % 4],
+            precision: match index % 5 {
+                0 | 1 => Precision::Fp32,
+                2 => Precision::Tf32,
+                3 => Precision::Fp16,
+                _ => Precision::Bf16,
+            },
         });
         let tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
         let tile = &tiles[random.below(tiles.len() as u64) as usize];

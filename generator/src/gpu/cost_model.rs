@@ -465,7 +465,7 @@ groups! {
     tucker_fused_half: TuckerFusedConstants,
     /// `inverted_residual` with products in fp32.
     inverted_residual: InvertedResidualConstants,
-    /// `inverted_residual` with products in tf32 or fp16, which have the same kernel.
+    /// `inverted_residual` with products in tf32, fp16 or bf16, which have the same kernel.
     inverted_residual_half: InvertedResidualConstants,
     /// `cp_chain`.
     cp_chain: CpChainConstants,

@@ -12,13 +12,17 @@
 //! 5. The blocks exchange partial sums. Each adds them for a slice of the N channels, and stores these.
 //!
 //! The arithmetic of the 1x1 convolutions is that of [`tucker_fused`](super::tucker_fused), with the correction of what tensor cores truncate.
+//! In tf32, fp16 and bf16 operands are scaled and rounded to one fp16 number.
 //! All weights of a block's slice have memory of their own. Their copies start before the predecessor kernel has ended; those that are needed
 //! last start after the loads of the input if the launch has many blocks.
 
 mod context;
 mod geometry;
+mod products;
+mod shared_memory;
 mod tile_space;
 mod weight_layouts;
+mod work;
 
 use super::info::SchemeInfo;
 use super::tiling::fastest;
@@ -61,7 +65,12 @@ impl Scheme for InvertedResidual {
 
     fn info(&self) -> SchemeInfo {
         SchemeInfo {
-            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
             ..SchemeInfo::own("the three convolutions of inverted residuals")
         }
     }
@@ -166,5 +175,37 @@ fn expect_inverted_residual(problem: &Problem) -> &InvertedResidualProblem {
     match problem {
         Problem::InvertedResidual(problem) => problem,
         _ => unreachable!("inverted_residual has tiles for inverted residuals only"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::plan::problem_of_label;
+
+    #[test]
+    fn sizes_beyond_the_limits_have_no_tile() {
+        let h200 = gpu("h200").unwrap();
+        for (label, is_supported) in [
+            ("c16_e96_n16_h9_w9_k11x11_p5_depthwise_project", true),
+            ("c16_e16_n16_h9_w9_k1025x1025_p512_depthwise_project", false),
+            ("c16_e96_n16_h9_w9_k13x13_p6_depthwise_project", false),
+            ("c16_e96_n16_h9_w9_k3x3_p1_depthwise_project_bf16", true),
+            ("c8192_e8192_n8192_h9_w9_k3x3_p1_depthwise_project", false),
+        ] {
+            let problem = problem_of_label(&format!("invertedresidual_{label}")).expect(label);
+            let tiles = InvertedResidual.unpruned_tiles(&problem, h200);
+            assert_eq!(!tiles.is_empty(), is_supported, "{label}");
+            for numbers in [
+                [256, 256, 1, 1],
+                [256, 256, 8, 16],
+                [0, 4, 1, 4],
+                [2, 4, 9, 4],
+            ] {
+                let tile = Tile(numbers.to_vec());
+                assert!(!InvertedResidual.supports(&problem, &tile, h200), "{label}");
+            }
+        }
     }
 }

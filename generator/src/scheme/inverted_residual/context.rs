@@ -1,6 +1,7 @@
 //! The context of the kernel's template. Templates use the integers as constants, by their names in upper case.
 
-use super::geometry::{BARRIER_FLOATS, Geometry, WEIGHT_COPIES, run_reach};
+use super::geometry::{Geometry, run_reach};
+use super::shared_memory::{BARRIER_FLOATS, WEIGHT_COPIES};
 use crate::ir::InvertedResidualProblem;
 use crate::scheme::activation_function;
 use crate::scheme::factor::FactorContext;

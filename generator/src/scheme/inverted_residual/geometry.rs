@@ -1,24 +1,20 @@
 //! A tile with everything that follows from it.
 
 use super::InvertedResidualTile;
-use crate::cost::{KernelWork, resident_blocks};
+use super::products::{Products, registers};
+use super::shared_memory::{Contents, SharedMemory};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
-use crate::ir::{InvertedResidualProblem, Problem};
-use crate::scheme::factor::{Arrangements, Factor, FactorProduct};
-use crate::scheme::tensor_core::{
-    MAX_WARPS, MMA_K, MMA_M, MMA_N, products, quad_plane, split_terms,
-};
+use crate::ir::InvertedResidualProblem;
+use crate::scheme::factor::{Arrangements, Factor};
+use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_N, quad_plane, split_terms};
 use crate::scheme::{MAX_GRID, Tile};
 use tdc_runtime::ConvShape;
 
 /// Channel quads of a position that a thread loads, and quads of a pixel that it filters, at most: they are in registers at the same time.
 const MAX_ITEMS: u32 = 12;
 
-/// Bulk copies of weights, each with an mbarrier: those of the expansion, of the depthwise convolution, and of the projection.
-pub(super) const WEIGHT_COPIES: u32 = 3;
-
-/// Floats of an mbarrier.
-pub(super) const BARRIER_FLOATS: u32 = 2;
+/// Taps of a filter at most: the code has instructions for each.
+const MAX_TAPS: u64 = 128;
 
 /// A tile with the sizes that follow from it.
 pub(super) struct Geometry {
@@ -48,25 +44,6 @@ pub(super) struct Geometry {
     pub(super) split_terms: u32,
 }
 
-/// Offsets in shared memory, in floats.
-pub(super) struct SharedMemory {
-    pub(super) expand_weights_at: u32,
-    pub(super) depthwise_weights_at: u32,
-    pub(super) project_weights_at: u32,
-    pub(super) input_at: u32,
-    pub(super) expanded_at: u32,
-    pub(super) filtered_at: u32,
-    /// Partial sums from the blocks of the cluster.
-    pub(super) received_at: u32,
-    /// For each expanded channel of the block: dequantisation scale and bias of the expansion, bias of the depthwise convolution.
-    pub(super) channel_values_at: u32,
-    pub(super) warp_max_at: u32,
-    pub(super) sums_barrier_at: u32,
-    pub(super) copy_barriers_at: u32,
-    /// All floats.
-    pub(super) floats: u32,
-}
-
 impl Geometry {
     /// `None` if the tile is not valid, or not for this problem.
     pub(super) fn new(
@@ -80,10 +57,7 @@ impl Geometry {
         }
         let shape = &problem.depthwise;
         let split_terms = split_terms(problem.precision);
-        let reach = |axis: usize, outputs: u32, taps: u32| {
-            (outputs - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
-        };
-        let (rows, row_len) = (reach(0, tile.th, shape.r), reach(1, tile.tw, shape.s));
+        let (rows, row_len) = (reach(shape, 0, tile.th), reach(shape, 1, tile.tw));
         let (positions, pixels) = (rows.checked_mul(row_len)?, tile.th * tile.tw);
         let threads = 32 * tile.warps;
         let groups = shape.c.div_ceil(MMA_K);
@@ -91,50 +65,27 @@ impl Geometry {
         let block_n = problem.n.div_ceil(tile.cluster);
         let is_divided = (tile.cluster - 1) * block_groups < groups;
         let slice = block_groups * MMA_K;
-        let input_groups = problem.c.div_ceil(MMA_K);
-        let input_quads = input_groups * MMA_K / 4;
+        let input_quads = problem.c.div_ceil(MMA_K) * MMA_K / 4;
         let run = run(shape, tile.tw, (slice / 4 * pixels, threads));
-        let input_items = input_quads.checked_mul(positions)?.div_ceil(threads);
         let filtered_items = (slice / 4 * pixels / run).div_ceil(threads);
         let items = [
-            input_items,
+            input_quads.checked_mul(positions)?.div_ceil(threads),
             filtered_items * run,
             (block_n * pixels).div_ceil(threads),
         ];
         if !is_divided || items.iter().any(|&items| items > MAX_ITEMS) {
             return None;
         }
-        let (input_plane, filtered_plane) = (
-            quad_plane(positions, split_terms),
-            quad_plane(pixels, split_terms),
-        );
-        let mut product = |tiles: [u32; 2], steps: u32, plane: u32, max_warps_k: u32| {
-            let product = FactorProduct {
-                tiles,
-                counts: [steps, 1, 1],
-                steps,
-                warps: tile.warps,
-                max_warps_k,
-                split_terms,
-            };
-            if product.needs_more_registers() {
-                return None;
-            }
-            Factor::new(arrangements, product, 1, [4 * plane, 1, 1])
-        };
-        let expand = product(
-            [block_groups, positions.div_ceil(MMA_N)],
-            input_groups,
-            input_plane,
-            1,
-        )?;
-        // With clusters the blocks split K already. Steps that warps save there are lost again, because more partial sums are exchanged.
-        let max_warps_k = if tile.cluster > 1 { 1 } else { 4 };
-        let project = product(
-            [problem.n.div_ceil(MMA_M), pixels.div_ceil(MMA_N)],
-            block_groups,
-            filtered_plane,
-            max_warps_k,
+        let input_plane = quad_plane(positions, split_terms);
+        let filtered_plane = quad_plane(pixels, split_terms);
+        let [expand, project] = Products {
+            problem,
+            tile: &tile,
+            split_terms,
+        }
+        .factors(
+            [(positions, input_plane), (pixels, filtered_plane)],
+            arrangements,
         )?;
         // Odd multiples of 16 bytes: rows of accumulators are stored to different banks.
         let expanded_plane = positions.next_multiple_of(8) + 1;
@@ -149,16 +100,8 @@ impl Geometry {
             slice,
             warps: tile.warps,
         });
-        let operands = [&expand, &project].map(|factor| {
-            // Accumulators, and those of the products that are added separately.
-            let accumulators = match factor.separate_accumulators {
-                true => 16,
-                false => 8,
-            };
-            accumulators * factor.m_tiles * factor.p_tiles + 8 * factor.m_tiles + 5 * factor.p_tiles
-        });
-        let loaded = 4 * items[0].max(items[1] + run_reach(shape, run));
-        let registers = operands[0].max(operands[1]).max(loaded) + 36;
+        let quads = items[0].max(items[1] + run_reach(shape, run));
+        let registers = registers([&expand, &project], quads);
         let fits = registers * threads <= gpu.registers_per_sm
             && registers <= MAX_REGISTERS
             && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
@@ -231,61 +174,12 @@ impl Geometry {
     pub(super) fn items(&self, all: u32) -> u32 {
         all.div_ceil(32 * self.tile.warps)
     }
+}
 
-    /// Resident blocks of an SM.
-    fn blocks_per_sm(&self, gpu: &Gpu) -> u32 {
-        let threads = 32 * self.tile.warps;
-        (gpu.shared_per_sm / (4 * self.memory.floats + gpu.shared_reserved))
-            .min(gpu.threads_per_sm / threads)
-            .min(gpu.registers_per_sm / (self.registers * threads))
-            .max(1)
-    }
-
-    /// The work of a launch, for the cost model.
-    pub(super) fn work(&self, problem: &InvertedResidualProblem, gpu: &Gpu) -> KernelWork {
-        let products = products(problem.precision);
-        let model = gpu.cost_model().inverted_residual(products);
-        let shape = &problem.depthwise;
-        let (blocks, warps) = (self.blocks as f64, f64::from(self.tile.warps));
-        let taps = f64::from(shape.r * shape.s);
-        let quads = f64::from(self.slice / 4);
-        let loads = f64::from(self.items(self.input_quads * self.positions()));
-        let filtered = f64::from(self.items(self.slice / 4 * self.pixels() / self.run));
-        let filter_reads = f64::from(shape.r * (run_reach(shape, self.run) + shape.s));
-        let mma = f64::from(self.expand.mma_count + self.project.mma_count);
-        let slots = self.tile.cluster * self.project.warps_k;
-        let exchanged = f64::from(self.block_n * self.columns() * slots);
-        let weights =
-            f64::from(self.expand.weights() + self.project.weights()) + quads * 4.0 * taps;
-        let is_exchanged = f64::from(u8::from(self.tile.cluster > 1));
-        let expanded = f64::from(self.slice * self.expand.columns) / 32.0;
-        let busy = model.steps * (self.expand.latency_clocks + self.project.latency_clocks)
-            + model.staged_load * loads * warps
-            + model.expanded_value * expanded
-            + model.filter_read * filtered * warps * filter_reads
-            + model.exchanged_value * exchanged
-            + model.weight * weights;
-        // Blocks of the launch on the busiest SM.
-        let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
-        let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
-        let latency = model.block
-            + model.exchange * is_exchanged
-            + busy * (1.0 + model.co_resident_block * other_blocks);
-        KernelWork {
-            blocks: self.blocks,
-            threads: 32 * self.tile.warps,
-            registers: self.registers,
-            shared_bytes: 4 * self.memory.floats,
-            fma_fraction: 1.0,
-            mma: blocks * mma,
-            dram_bytes: Problem::InvertedResidual(*problem).bytes() as f64,
-            latency_clocks: latency,
-            cluster: self.tile.cluster,
-            pdl: true,
-            products,
-            ..KernelWork::default()
-        }
-    }
+/// Positions along an axis that the filters of `outputs` pixels read.
+fn reach(shape: &ConvShape, axis: usize, outputs: u32) -> u32 {
+    let taps = [shape.r, shape.s][axis];
+    (outputs - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
 }
 
 /// Positions of a row that a thread reads for `run` adjacent pixels.
@@ -310,47 +204,6 @@ fn run(shape: &ConvShape, tw: u32, (quads, threads): (u32, u32)) -> u32 {
     runs.min_by_key(clocks).unwrap_or(1)
 }
 
-/// Floats of the data in shared memory.
-struct Contents {
-    expand_weights: u32,
-    depthwise_weights: u32,
-    project_weights: u32,
-    input: u32,
-    expanded: u32,
-    filtered: u32,
-    received: u32,
-    slice: u32,
-    warps: u32,
-}
-
-impl SharedMemory {
-    fn new(contents: &Contents) -> Self {
-        let mut end = 0;
-        let mut place = |floats: u32| {
-            let at = end;
-            end = (end + floats).next_multiple_of(4);
-            at
-        };
-        let mut memory = Self {
-            expand_weights_at: place(contents.expand_weights),
-            depthwise_weights_at: place(contents.depthwise_weights),
-            project_weights_at: place(contents.project_weights),
-            input_at: place(contents.input),
-            expanded_at: place(contents.expanded),
-            filtered_at: place(contents.filtered),
-            received_at: place(contents.received),
-            channel_values_at: place(3 * contents.slice),
-            // Of the input and of the filtered values.
-            warp_max_at: place(2 * contents.warps),
-            sums_barrier_at: place(BARRIER_FLOATS),
-            copy_barriers_at: place(WEIGHT_COPIES * BARRIER_FLOATS),
-            floats: 0,
-        };
-        memory.floats = end;
-        memory
-    }
-}
-
 /// Whether the numbers of a tile are in the ranges that every problem supports.
 fn is_valid(tile: &InvertedResidualTile) -> bool {
     let InvertedResidualTile {
@@ -369,12 +222,13 @@ fn is_valid(tile: &InvertedResidualTile) -> bool {
 fn supports_problem(problem: &InvertedResidualProblem) -> bool {
     let shape = &problem.depthwise;
     let channels = problem.c.max(problem.n).max(shape.c);
-    let reach = |axis: usize, taps: u32| (taps - 1).saturating_mul(shape.dilation[axis]);
+    let dilated = |axis: usize, taps: u32| (taps - 1).saturating_mul(shape.dilation[axis]);
     let paddings = shape.padding;
     let padding = paddings.top.max(paddings.left).max(paddings.bottom);
     channels <= 1 << 14
+        && u64::from(shape.r) * u64::from(shape.s) <= MAX_TAPS
         && shape.h.max(shape.w) <= 1 << 14
-        && reach(0, shape.r).max(reach(1, shape.s)) <= 1 << 10
+        && dilated(0, shape.r).max(dilated(1, shape.s)) <= 1 << 10
         && shape.stride.iter().all(|&stride| stride <= 1 << 10)
         && padding.max(paddings.right) <= 1 << 14
         && shape.out_h().max(shape.out_w()) <= MAX_GRID
