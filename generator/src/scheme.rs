@@ -60,7 +60,7 @@ use crate::cost::{KernelWork, kernel_us, memset_us};
 use crate::gpu::Gpu;
 use crate::ir::{Activation, Layout, Problem, number_label};
 use serde::Serialize;
-use tdc_runtime::{Arg, WeightLayout};
+use tdc_runtime::{Arg, WeightFile, WeightLayout};
 
 /// Maximum number of blocks of a grid along its second and its third dimension.
 pub(crate) const MAX_GRID: u32 = 65535;
@@ -274,6 +274,32 @@ pub(crate) fn activation_function(activation: Activation) -> Option<String> {
         .collect();
     let name = activation.as_str();
     (activation != Activation::None).then(|| format!("tdc_{name}{parameters}"))
+}
+
+impl Blueprint {
+    /// Kernels in order that read weights with these layouts, without a workspace and memory that is set to zero.
+    fn new(kernels: Vec<KernelBlueprint>, layouts: Vec<WeightLayout>) -> Self {
+        let mut layouts = layouts.into_iter();
+        Self {
+            kernels,
+            zeroed: None,
+            workspace_bytes: 0,
+            weights: layouts.next().unwrap_or(WeightLayout::NONE),
+            extra_weight_layouts: layouts.collect(),
+        }
+    }
+}
+
+/// Offsets of the blocks of several layouts in the packed parameters, in floats, as
+/// [`Variant::packed_layouts`](tdc_runtime::Variant::packed_layouts) has them.
+fn packed_offsets<'a>(layouts: impl IntoIterator<Item = &'a WeightLayout>) -> Vec<usize> {
+    let mut end = 0;
+    let offsets = layouts.into_iter().map(|layout| {
+        let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
+        end = at + layout.len();
+        at
+    });
+    offsets.collect()
 }
 
 /// The context of a template as JSON.

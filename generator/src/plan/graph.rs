@@ -209,6 +209,14 @@ impl TaskGraph {
         (id, offset)
     }
 
+    /// Whether tasks before `task` compute a value, or all that contains it; so does an input of the network.
+    pub(super) fn is_computed_before(&self, value: ValueId, task: usize) -> bool {
+        let root = self.root(value).0;
+        let writes = |other: &Task| self.root(other.y).0 == root;
+        let last_writer = self.tasks.iter().rposition(writes);
+        last_writer.is_none_or(|writer| writer < task)
+    }
+
     /// The only task that reads a value or views of it; `None` if there are several, or if the value is an output or part of another one.
     pub(super) fn only_reader(&self, value: ValueId) -> Option<usize> {
         let is_of_value = |id: ValueId| self.root(id).0 == value;

@@ -1,9 +1,10 @@
 //! Code that the schemes for CP layers share: the layouts and offsets of the factors.
 
 use super::MAX_GRID;
+use super::packed_offsets;
 use super::tiling::supports_tiling;
 use crate::ir::{CpProblem, Problem};
-use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// Maximum rank, whose values a thread keeps in registers. Layers of higher ranks are matrix products, for which other schemes are faster.
 const MAX_RANK: u32 = 32;
@@ -51,12 +52,8 @@ pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
 
 /// The ranges of the factors in the packed parameters.
 pub(super) fn factor_ranges(layouts: &[WeightLayout; 4]) -> [FactorRange; 4] {
-    let mut end = 0;
-    layouts.each_ref().map(|layout| {
-        let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
-        end = at + layout.len();
-        [at, layout.weight_len()]
-    })
+    let offsets = packed_offsets(layouts);
+    [0, 1, 2, 3].map(|factor| [offsets[factor], layouts[factor].weight_len()])
 }
 
 /// Whether a CP layer can be computed in a single launch. The bounds keep the sizes of tiles far from overflow.

@@ -118,14 +118,7 @@ impl Scheme for InvertedResidual {
         let sizes = Geometry::of_supported(problem, tile, gpu);
         let layouts = layouts(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layouts, gpu);
-        let mut layouts = layouts.into_iter();
-        Blueprint {
-            kernels: vec![kernel],
-            zeroed: None,
-            workspace_bytes: 0,
-            weights: layouts.next().unwrap_or(WeightLayout::NONE),
-            extra_weight_layouts: layouts.collect(),
-        }
+        Blueprint::new(vec![kernel], layouts)
     }
 }
 

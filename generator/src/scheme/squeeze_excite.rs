@@ -7,13 +7,13 @@
 use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, activation_function,
-    batch_stride_args, context, tile_numbers,
+    batch_stride_args, context, packed_offsets, tile_numbers,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Problem, SqueezeExciteProblem, is_transcendental};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, LayoutDim, WeightFile, WeightLayout};
+use tdc_runtime::{Arg, Axis, LayoutDim, WeightLayout};
 
 /// See the [module](self).
 pub struct SqueezeExcite;
@@ -76,8 +76,8 @@ struct ExciteContext {
     /// Elements of a thread.
     elements: u32,
     /// Offsets in the packed weights, in floats.
-    excite_at: u64,
-    squeeze_bias_at: u64,
+    excite_at: usize,
+    squeeze_bias_at: usize,
     checks_channel: bool,
     checks_slice: bool,
     checks_lane: bool,
@@ -200,7 +200,7 @@ impl SqueezeExciteTile {
         let checks_channel = !p.x.c.is_multiple_of(self.tn);
         let idle_warps = self.tn < self.warps;
         let blocks_c = p.x.c.div_ceil(self.tn);
-        let [excite_at, squeeze_bias_at] = self.offsets(p);
+        let offsets = packed_offsets(&self.layouts(p));
         let mut args = vec![Arg::X, Arg::Packed];
         args.extend(p.excite.bias.then_some(Arg::Bias));
         args.extend([Arg::Workspace { offset: 0 }, Arg::Y]);
@@ -221,8 +221,8 @@ impl SqueezeExciteTile {
                 channels_per_warp: self.excite_channels_per_warp(),
                 features_per_lane: p.squeezed.div_ceil(32),
                 elements: self.elements(p),
-                excite_at,
-                squeeze_bias_at,
+                excite_at: offsets[1],
+                squeeze_bias_at: offsets.get(2).copied().unwrap_or_default(),
                 checks_channel,
                 checks_slice: !pixels.is_multiple_of(self.slices),
                 checks_lane: !p.squeezed.is_multiple_of(32),
@@ -250,15 +250,6 @@ impl SqueezeExciteTile {
     fn elements(&self, p: &SqueezeExciteProblem) -> u32 {
         let slice = (p.x.pixels() as u32).div_ceil(self.slices);
         (self.tn * slice).div_ceil(32 * self.warps)
-    }
-
-    /// Offsets of the second layer's weight and of the first layer's bias in the packed weights, in floats.
-    fn offsets(&self, p: &SqueezeExciteProblem) -> [u64; 2] {
-        let alignment = WeightFile::ALIGNMENT / 4;
-        let layouts = self.layouts(p);
-        let excite = (layouts[0].len() as u64).next_multiple_of(alignment);
-        let bias = (excite + layouts[1].len() as u64).next_multiple_of(alignment);
-        [excite, bias]
     }
 
     /// The work of the first launch. The constants of both launches were fitted on an H200: those that multiply loads, weights and elements to 176
@@ -367,13 +358,9 @@ impl Scheme for SqueezeExcite {
             unreachable!("squeeze_excite has tiles for squeeze-and-excite only");
         };
         let tile = SqueezeExciteTile::from_tile(tile).expect("a supported tile");
-        let mut layouts = tile.layouts(p).into_iter();
         Blueprint {
-            kernels: vec![tile.squeeze(p), tile.excite(p)],
-            zeroed: None,
             workspace_bytes: 4 * tile.workspace_len(p),
-            weights: layouts.next().unwrap_or(WeightLayout::NONE),
-            extra_weight_layouts: layouts.collect(),
+            ..Blueprint::new(vec![tile.squeeze(p), tile.excite(p)], tile.layouts(p))
         }
     }
 }

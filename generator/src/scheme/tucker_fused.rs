@@ -47,7 +47,6 @@ use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
 use geometry::TuckerFusedGeometry;
 use kernel::kernel;
-use tdc_runtime::WeightLayout;
 use tile_space::{Bounds, TileGroup, rated_tiles, supports_problem};
 use weight_layouts::layouts;
 
@@ -162,14 +161,7 @@ impl Scheme for TuckerFused {
         let sizes = TuckerFusedGeometry::of_supported(problem, tile, gpu);
         let layouts = layouts(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layouts, gpu);
-        let mut layouts = layouts.into_iter();
-        Blueprint {
-            kernels: vec![kernel],
-            zeroed: None,
-            workspace_bytes: 0,
-            weights: layouts.next().unwrap_or(WeightLayout::NONE),
-            extra_weight_layouts: layouts.collect(),
-        }
+        Blueprint::new(vec![kernel], layouts)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tdc_generator::emit::{Files, MANIFEST, check, write};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::PlannedUnit;
+use tdc_generator::plan::{PlannedUnit, Planner, plan_problem, problem_of_label};
 use tdc_generator::render::{
     device_header, kernel_text, layer_set_table, network_table, unit_source, unit_text,
 };
@@ -455,6 +455,20 @@ fn text_follows_the_style_rules() {
 }
 
 #[test]
+fn units_have_single_blank_lines() {
+    for unit in inverted_residuals() {
+        let text = unit_text(&unit).unwrap();
+        let (name, ends_blank) = (&unit.unit.name, text.contains("\n\n}\n"));
+        assert!(
+            !text.contains("\n\n\n") && !text.contains("\n\n    }\n"),
+            "{name}:\n{text}"
+        );
+        // Only the namespace ends after a blank line.
+        assert!(!ends_blank && !text.ends_with("\n\n"), "{name}:\n{text}");
+    }
+}
+
+#[test]
 fn python_modules_are_valid_python() {
     let mut modules = 0;
     for (name, files) in folders() {
@@ -489,10 +503,31 @@ fn compiled_texts() -> Vec<(String, String)> {
             }
         }
     }
-    for unit in golden_units() {
+    for unit in golden_units().into_iter().chain(inverted_residuals()) {
         texts.push((unit.unit.name.to_string(), unit_text(&unit).unwrap()));
     }
     texts
+}
+
+/// Inverted residuals, which no golden folder has: by single blocks and by clusters, with and without what is optional.
+fn inverted_residuals() -> Vec<PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let requests = [
+        (
+            "c24_e96_n40_h14_w14_k3x3_p1_bias_relu_depthwise_bias_relu_project_bias_residual",
+            [2, 7, 1, 8],
+        ),
+        (
+            "b2_c17_e40_n19_h9_w9_k1x3_s1x2_depthwise_project_tf32",
+            [1, 4, 3, 4],
+        ),
+    ];
+    let unit = |(label, tile): (&str, [u32; 4])| {
+        let problem = problem_of_label(&format!("invertedresidual_{label}")).unwrap();
+        let scheme = Some("inverted_residual");
+        plan_problem(&mut planner, "net", "layer", &problem, scheme, Some(&tile)).unwrap()
+    };
+    requests.map(unit).to_vec()
 }
 
 /// The units of all golden folders.

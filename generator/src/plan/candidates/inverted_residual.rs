@@ -24,11 +24,8 @@ fn inverted_residual(graph: &TaskGraph, expand: usize) -> Option<Candidate> {
     let is_depthwise = shape.groups == shape.c && shape.n == shape.c;
     let is_inner = !expand_conv.epilogue.residual && !depthwise_conv.epilogue.residual;
     // The unit runs at the position of the first task.
-    let is_ready = last.residual.is_none_or(|residual| {
-        let root = graph.root(residual).0;
-        let writer = tasks.iter().rposition(|task| graph.root(task.y).0 == root);
-        writer.is_none_or(|writer| writer < expand)
-    });
+    let residual = last.residual;
+    let is_ready = residual.is_none_or(|residual| graph.is_computed_before(residual, expand));
     let problem = InvertedResidualProblem {
         depthwise: shape,
         c: expand_shape.c,

@@ -58,11 +58,9 @@ fn projected(graph: &TaskGraph, sum: usize) -> Option<Candidate> {
     let mut covers = vec![sum, other];
     covers.sort_unstable();
     // The unit runs at the position of the first task.
-    let is_ready = [own.x, shortcut.x].iter().all(|&input| {
-        let root = graph.root(input).0;
-        let writers = tasks.iter().rposition(|task| graph.root(task.y).0 == root);
-        writers.is_none_or(|writer| writer < covers[0])
-    });
+    let is_ready = [own.x, shortcut.x]
+        .iter()
+        .all(|&input| graph.is_computed_before(input, covers[0]));
     // Sums of two split tensors change their scale, which only those of fp32 can.
     let is_added = problem.format != Format::SPLIT_NHWC || problem.precision == Precision::Fp32;
     let is_valid = fits && is_ready && is_added && problem.is_valid();

@@ -3,12 +3,12 @@
 use super::geometry::{Geometry, run_reach};
 use super::shared_memory::{BARRIER_FLOATS, WEIGHT_COPIES};
 use crate::ir::InvertedResidualProblem;
-use crate::scheme::activation_function;
 use crate::scheme::factor::FactorContext;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N};
+use crate::scheme::{activation_function, packed_offsets};
 use serde::Serialize;
-use tdc_runtime::{WeightFile, WeightLayout};
+use tdc_runtime::WeightLayout;
 
 #[derive(Serialize)]
 pub(super) struct Context {
@@ -50,17 +50,6 @@ impl Context {
             project: factor(2, &sizes.project, "project_k", "PROJECT_"),
         }
     }
-}
-
-/// Offsets of the weights in the packed parameters, in floats.
-fn packed_offsets(layouts: &[WeightLayout]) -> Vec<usize> {
-    let mut end = 0;
-    let offsets = layouts.iter().map(|layout| {
-        let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
-        end = at + layout.len();
-        at
-    });
-    offsets.collect()
 }
 
 /// Sizes of the GPU's units and of data types.

@@ -2,11 +2,12 @@
 
 use crate::ir::TuckerProblem;
 use crate::scheme::factor::{Factor, FactorContext};
+use crate::scheme::packed_offsets;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::tucker_fused::geometry::TuckerFusedGeometry;
 use serde::Serialize;
-use tdc_runtime::{WeightFile, WeightLayout};
+use tdc_runtime::WeightLayout;
 
 #[derive(Serialize)]
 pub(super) struct FactorsContext {
@@ -23,9 +24,9 @@ impl FactorsContext {
         layouts: &[WeightLayout],
     ) -> Self {
         let factors = &sizes.factors;
-        let mut packed = Packed { layouts, end: 0 };
+        let mut packed = layouts.iter().zip(packed_offsets(layouts));
         let mut context = |factor: &Factor, warp_k, prefix| {
-            let (layout, at) = packed.next();
+            let (layout, at) = packed.next().expect("a layout per factor");
             FactorContext::new(factor, StepNames { warp_k, prefix }, layout, at)
         };
         let first = factors.first.as_ref();
@@ -42,22 +43,5 @@ impl FactorsContext {
             last,
             next,
         }
-    }
-}
-
-/// The packed parameters that have no factor yet.
-struct Packed<'a> {
-    layouts: &'a [WeightLayout],
-    end: usize,
-}
-
-impl<'a> Packed<'a> {
-    /// The layout of the next factor, and its offset in floats.
-    fn next(&mut self) -> (&'a WeightLayout, usize) {
-        let (layout, rest) = self.layouts.split_first().expect("a layout per factor");
-        let at = usize::next_multiple_of(self.end, WeightFile::ALIGNMENT as usize / 4);
-        self.layouts = rest;
-        self.end = at + layout.len();
-        (layout, at)
     }
 }
