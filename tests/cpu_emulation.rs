@@ -73,6 +73,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "last_writer",
                 "good",
                 "big_frame",
+                "big_frame_beside_waiting_threads",
             ],
         ),
     ])
@@ -363,11 +364,15 @@ fn a_wrong_mask_is_found() {
 
 #[test]
 fn a_stack_overflow_is_found() {
-    for _ in 0..2 {
-        let message = failure("big_frame", [1; 3], 32);
+    for (kernel, threads) in [
+        ("big_frame", 32),
+        ("big_frame", 32),
+        ("big_frame_beside_waiting_threads", 1000),
+    ] {
+        let message = failure(kernel, [1; 3], threads);
         assert!(
             message.contains("overflows its stack of 64 KiB"),
-            "{message}"
+            "{kernel}: {message}"
         );
     }
 }

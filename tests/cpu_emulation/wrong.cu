@@ -76,10 +76,26 @@ extern "C" __global__ void good(float* out) {
 }
 
 // More than the stack of a thread can hold.
-extern "C" __global__ void big_frame(float* out) {
+__attribute__((noinline)) static __device__ float big_frame_value() {
     volatile char frame[80 << 10];
     for (int i = 0; i < (80 << 10); ++i) {
         frame[i] = static_cast<char>(i);
     }
-    out[threadIdx.x] = frame[threadIdx.x];
+    return frame[threadIdx.x];
+}
+
+extern "C" __global__ void big_frame(float* out) {
+    out[threadIdx.x] = big_frame_value();
+}
+
+// One thread overflows while the others wait at a barrier, with frames on their own stacks.
+extern "C" __global__ void big_frame_beside_waiting_threads(float* out) {
+    __syncthreads();
+    if (threadIdx.x == 500) {
+        out[threadIdx.x] = big_frame_value();
+    }
+    __syncthreads();
+    if (threadIdx.x != 500) {
+        out[threadIdx.x] = 1.0f;
+    }
 }

@@ -64,6 +64,8 @@ inline constexpr size_t stack_bytes = 512 << 10;
 #else
 inline constexpr size_t stack_bytes = 64 << 10;
 #endif
+inline constexpr size_t gap_bytes = stack_bytes;
+inline constexpr size_t stack_distance = gap_bytes + stack_bytes;
 
 // A context to resume: an OS thread's own stack, or a fiber that is not running.
 struct Context {
@@ -92,7 +94,7 @@ inline void prepare(Context& context, char* stack, void (*entry)()) {
 #else
     // Stacks are a power of two apart. With equal offsets their most used ends would map to the same cache
     // sets.
-    const size_t colour = reinterpret_cast<uintptr_t>(stack) / stack_bytes % 32 * 192;
+    const size_t colour = reinterpret_cast<uintptr_t>(stack) / stack_distance % 32 * 192;
     void** top = reinterpret_cast<void**>(stack + stack_bytes - colour);
     *--top = nullptr;                                // return address of `entry`; keeps the stack aligned as after a call
     *--top = reinterpret_cast<void*>(entry);         // where the switch's `ret` goes
@@ -130,6 +132,9 @@ inline void switch_context(Context& from, Context& to, bool last = false) {
 }
 
 // A pool of stacks; the one that was returned last is reused first, because it is still in the cache.
+//
+// Below each stack there is a gap of the same size, whose pages are never touched and so take no memory. A frame
+// that overflows its stack ends in the gap: it damages no other stack, and the overflow can be reported.
 class StackPool {
 public:
     StackPool() = default;
@@ -168,7 +173,7 @@ public:
 
 private:
     static constexpr size_t stacks_per_slab = 16;
-    static constexpr size_t slab_bytes = stacks_per_slab * stack_bytes;
+    static constexpr size_t slab_bytes = stacks_per_slab * stack_distance;
     static constexpr uint64_t end_mark = 0x5ac7e4d0f57ac4edu;
 
     static void mark_end(char* stack) { *reinterpret_cast<uint64_t*>(stack) = end_mark; }
@@ -180,7 +185,7 @@ private:
         }
         slabs_.push_back(static_cast<char*>(slab));
         for (size_t i = 0; i < stacks_per_slab; ++i) {
-            char* stack = slabs_.back() + i * stack_bytes;
+            char* stack = slabs_.back() + i * stack_distance + gap_bytes;
             mark_end(stack);
             free_.push_back(stack);
         }
