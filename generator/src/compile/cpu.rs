@@ -58,8 +58,6 @@ const COMPILER_FLAGS: &[&str] = &[
     "-Wno-unknown-pragmas",
     #[cfg(target_arch = "x86_64")]
     "-march=native",
-    "-x",
-    "c++",
 ];
 
 /// Errors of compiling or launching.
@@ -341,19 +339,36 @@ impl Compiler {
         object: &Path,
         define: Option<&str>,
     ) -> Result<(), CpuError> {
-        let mut args: Vec<OsString> = COMPILER_FLAGS.iter().map(Into::into).collect();
-        args.extend(define.map(|name| format!("-D{name}").into()));
+        let mut args = compiler_flags(define, "c++");
         args.extend(["-I".into(), include.into()]);
         args.extend(["-include".into(), "cuda_runtime.h".into()]);
         args.extend(["-c".into(), source.into(), "-o".into(), object.into()]);
         self.run(what, args)
     }
+
+    /// Compiles the header `header` for later compilations of units, to the file `output`.
+    fn precompile(&self, header: &Path, output: &Path) -> Result<(), CpuError> {
+        let mut args = compiler_flags(Some(WITHOUT_ENGINE), "c++-header");
+        args.extend([header.into(), "-o".into(), output.into()]);
+        self.run("the headers of the CPU emulation", args)
+    }
+}
+
+/// Defined in units, which are linked with the engine's object.
+const WITHOUT_ENGINE: &str = "TDC_CPU_ENGINE_ELSEWHERE";
+
+fn compiler_flags(define: Option<&str>, language: &str) -> Vec<OsString> {
+    let mut args: Vec<OsString> = COMPILER_FLAGS.iter().map(Into::into).collect();
+    args.extend(["-x".into(), language.into()]);
+    args.extend(define.map(|name| format!("-D{name}").into()));
+    args
 }
 
 /// Builds the shared library in `folder`; returns its path.
 fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, CpuError> {
     let compiler = Compiler::find(std::env::var("CXX").ok())?.with_temporary_files_in(folder);
     write_headers(folder).map_err(|source| io_error(folder, source))?;
+    let precompiled = precompiled_headers(&compiler, folder, units.len());
 
     // Job 0 is the emulation's engine, followed by the units.
     let next_job = AtomicUsize::new(0);
@@ -364,7 +379,8 @@ fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, Cp
             let result = match job.checked_sub(1) {
                 None => engine_object(&compiler, folder),
                 Some(index) if index < units.len() => {
-                    compile_unit(&compiler, folder, index, &units[index])
+                    let precompiled = precompiled.as_deref();
+                    compile_unit(&compiler, folder, precompiled, index, &units[index])
                 }
                 Some(_) => return,
             };
@@ -403,9 +419,11 @@ fn object_path(folder: &Path, index: usize) -> PathBuf {
     folder.join(format!("unit{index}.o"))
 }
 
+/// Compiles a unit to its object in `folder`, with the headers of the folder `precompiled` if there is one.
 fn compile_unit(
     compiler: &Compiler,
     folder: &Path,
+    precompiled: Option<&Path>,
     index: usize,
     unit: &TranslationUnit,
 ) -> Result<(), CpuError> {
@@ -421,32 +439,83 @@ fn compile_unit(
         kernels => format!("unit {index} ({})", kernels.join(", ")),
     };
     let object = object_path(folder, index);
-    let define = Some("TDC_CPU_ENGINE_ELSEWHERE");
-    compiler.compile(&what, folder, &path, &object, define)
+    let compile =
+        |include: &Path| compiler.compile(&what, include, &path, &object, Some(WITHOUT_ENGINE));
+    // Some compilers fail to load a precompiled header into the address space that they get.
+    if precompiled.is_some_and(|include| compile(include).is_ok()) {
+        return Ok(());
+    }
+    compile(folder)
 }
 
-/// Writes the engine's object into `folder`. It is the same for every module and takes longer to compile than
-/// a kernel, so it is compiled once per process.
+/// Output of the compiler that is the same for every module, so that it is made once per process.
+struct SharedOutput(Mutex<Option<(Vec<String>, Arc<[u8]>)>>);
+
+impl SharedOutput {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    fn is_made_by(&self, compiler: &Compiler) -> bool {
+        let latest = lock(&self.0);
+        latest
+            .as_ref()
+            .is_some_and(|(words, _)| *words == compiler.words)
+    }
+
+    /// Writes the output to the file `path`; `make` makes it there the first time.
+    fn write(
+        &self,
+        compiler: &Compiler,
+        path: &Path,
+        make: impl FnOnce() -> Result<(), CpuError>,
+    ) -> Result<(), CpuError> {
+        let mut latest = lock(&self.0);
+        if let Some((words, bytes)) = &*latest
+            && *words == compiler.words
+        {
+            let bytes = Arc::clone(bytes);
+            drop(latest);
+            return std::fs::write(path, bytes).map_err(|source| io_error(path, source));
+        }
+        make()?;
+        let bytes = std::fs::read(path).map_err(|source| io_error(path, source))?;
+        *latest = Some((compiler.words.clone(), bytes.into()));
+        Ok(())
+    }
+}
+
+/// Writes the engine's object into `folder`. It takes longer to compile than a kernel.
 fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
-    /// The command line of a compiler, with its output.
-    type Made = (Vec<String>, Arc<[u8]>);
-    static LATEST: Mutex<Option<Made>> = Mutex::new(None);
+    static ENGINE: SharedOutput = SharedOutput::new();
 
     let path = folder.join("engine.o");
-    let mut latest = lock(&LATEST);
-    if let Some((made_by, object)) = &*latest
-        && *made_by == compiler.words
-    {
-        let object = Arc::clone(object);
-        drop(latest);
-        return std::fs::write(&path, object).map_err(|source| io_error(&path, source));
+    ENGINE.write(compiler, &path, || {
+        let source = folder.join("engine.cu");
+        std::fs::write(&source, "").map_err(|error| io_error(&source, error))?;
+        compiler.compile("the CPU emulation", folder, &source, &path, None)
+    })
+}
+
+/// Writes the headers into a folder inside `folder`, in the form in which GCC loads them fastest, and returns
+/// it. Half of the time of compiling a small unit is that of its headers. `None` if it would not pay for this
+/// number of units, or if the compiler cannot do it.
+fn precompiled_headers(compiler: &Compiler, folder: &Path, units: usize) -> Option<PathBuf> {
+    /// Making it takes as long as it saves in three units.
+    const UNITS_TO_PAY: usize = 4;
+    static PRECOMPILED: SharedOutput = SharedOutput::new();
+
+    if units < UNITS_TO_PAY && !PRECOMPILED.is_made_by(compiler) {
+        return None;
     }
-    let source = folder.join("engine.cu");
-    std::fs::write(&source, "").map_err(|error| io_error(&source, error))?;
-    compiler.compile("the CPU emulation", folder, &source, &path, None)?;
-    let object = std::fs::read(&path).map_err(|source| io_error(&path, source))?;
-    *latest = Some((compiler.words.clone(), object.into()));
-    Ok(())
+    let include = folder.join("precompiled");
+    write_headers(&include).ok()?;
+    let header = include.join("cuda_runtime.h");
+    let output = include.join("cuda_runtime.h.gch");
+    PRECOMPILED
+        .write(compiler, &output, || compiler.precompile(&header, &output))
+        .ok()?;
+    Some(include)
 }
 
 /// Translates CUDA's `#pragma unroll` to GCC's, line by line. Without it register tiles stay in memory.
@@ -508,6 +577,24 @@ mod tests {
             error.to_string(),
             "no C++ compiler found (tried /nowhere/c++ -m64); install g++, or set CXX to a C++17 compiler"
         );
+    }
+
+    #[test]
+    fn units_compile_without_a_precompiled_header_that_cannot_be_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        write_headers(folder.path()).unwrap();
+        let unusable = folder.path().join("unusable");
+        std::fs::create_dir(&unusable).unwrap();
+        let error = "#error the precompiled header cannot be loaded\n";
+        std::fs::write(unusable.join("cuda_runtime.h"), error).unwrap();
+
+        let compiler = Compiler::find(std::env::var("CXX").ok()).unwrap();
+        let unit = TranslationUnit {
+            source: "extern \"C\" __global__ void k(int* out) { *out = 1; }".to_owned(),
+            kernels: vec!["k".to_owned()],
+        };
+        compile_unit(&compiler, folder.path(), Some(&unusable), 0, &unit).unwrap();
+        assert!(object_path(folder.path(), 0).is_file());
     }
 
     #[test]

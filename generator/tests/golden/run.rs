@@ -86,6 +86,7 @@ impl Built {
             objects.push((source, object, None));
         }
 
+        built.precompile();
         let pending = Mutex::new(objects);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -108,6 +109,21 @@ impl Built {
         built
     }
 
+    /// Precompiles the header that, as by nvcc, every `.cu` file includes first.
+    fn precompile(&self) {
+        let header = self.path("cuda/precompiled.h");
+        std::fs::write(&header, "#include \"cuda_runtime.h\"\n").unwrap();
+        let mut command = compiler();
+        command
+            .args(FLAGS)
+            .args(["-DTDC_CPU_ENGINE_ELSEWHERE", "-x", "c++-header"]);
+        command
+            .arg(&header)
+            .arg("-o")
+            .arg(header.with_extension("h.gch"));
+        succeed(&mut command);
+    }
+
     fn compile(&self, source: &Path, object: &Path, include: Option<PathBuf>) {
         let mut command = compiler();
         command.args(FLAGS).arg("-I").arg(self.path("cuda"));
@@ -123,7 +139,7 @@ impl Built {
         // The emulation's engine is needed once per program: in the file with `main`.
         let has_main = source.ends_with("main.cu") || source.extension() == Some("cpp".as_ref());
         if !has_main {
-            command.arg("-DTDC_CPU_ENGINE_ELSEWHERE");
+            command.args(["-DTDC_CPU_ENGINE_ELSEWHERE", "-include", "precompiled.h"]);
         }
         command
             .args(["-x", "c++", "-c"])
