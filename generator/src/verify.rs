@@ -7,6 +7,7 @@ mod checkpoint_parameters;
 mod cpu_device;
 mod deviation;
 mod device;
+mod error_bound;
 #[cfg(feature = "gpu")]
 mod gpu_device;
 #[cfg(feature = "gpu")]
@@ -24,11 +25,12 @@ pub use checkpoint_parameters::CheckpointParameters;
 pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use deviation::Deviation;
 pub use device::{Device, DeviceError, run_variant};
+pub use error_bound::network_tolerance;
 #[cfg(feature = "gpu")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 #[cfg(feature = "gpu")]
 pub use graph_time::Repeats;
-pub use network_check::{NetworkCheck, check_network, network_tolerance, random_input};
+pub use network_check::{NetworkCheck, check_network, random_input};
 pub use problem_data::ProblemData;
 pub use random::Random;
 pub use reference::{NetworkParameters, evaluate_network};

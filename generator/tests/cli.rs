@@ -2164,3 +2164,23 @@ total                                                                     72    
         folder.fails(&[&["sequence"], arguments].concat(), 2, message);
     }
 }
+
+mod deep {
+    use super::*;
+
+    /// Deep networks of many small layers: their errors are the largest.
+    #[test]
+    #[ignore = "deep tier: networks on the CPU"]
+    fn verify_accepts_the_committed_mobile_networks() {
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+        for network in ["mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1"] {
+            let config = configs.join(format!("{network}.yaml"));
+            let config = config.to_str().expect("a path in UTF-8");
+            let printed = Folder::new().succeeds(&["verify", config, "--runs", "1"]);
+            assert!(
+                printed.contains(&format!("ok      network {network} for h200")),
+                "{printed}"
+            );
+        }
+    }
+}

@@ -10,7 +10,7 @@ out=${1:-target/gpu-tier}
 
 cargo build --release -p tdc-generator
 # The tests that need a GPU, as programs.
-tests=$(cargo test --release --no-run --test units --test random_networks --test low_rank_layers --test square_factors --test nhwc_activations 2>&1 |
+tests=$(cargo test --release --no-run --test units --test random_networks --test low_rank_layers --test amplified_errors --test square_factors --test nhwc_activations 2>&1 |
     tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))/\1/p')
 rm -rf "$out"
 mkdir -p "$out"

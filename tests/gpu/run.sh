@@ -103,6 +103,7 @@ for step in $steps; do
         check "random shapes" ./units --ignored on_a_gpu --skip every_tile
         check "random networks" ./random_networks --ignored on_a_gpu
         check "low-rank layers" ./low_rank_layers --ignored on_a_gpu
+        check "amplified errors" ./amplified_errors --ignored on_a_gpu
         check "square factors" ./square_factors --ignored on_a_gpu
         check "NHWC activations" ./nhwc_activations --ignored on_a_gpu
         for precision in fp32 tf32 fp16 bf16; do

@@ -449,7 +449,10 @@ fn compile_unit(
 }
 
 /// Output of the compiler that is the same for every module, so that it is made once per process.
-struct SharedOutput(Mutex<Option<(Vec<String>, Arc<[u8]>)>>);
+struct SharedOutput(Mutex<Option<Made>>);
+
+/// The command line of a compiler, with its output.
+type Made = (Vec<String>, Arc<[u8]>);
 
 impl SharedOutput {
     const fn new() -> Self {

@@ -1,30 +1,13 @@
 //! Checks complete networks.
 
+use super::error_bound::ErrorBound;
 use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
 use super::reference::{self, NetworkParameters};
 use super::stored_tensor::{rounded_to, stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, Random, run_variant};
-use crate::ir::{Format, Network, Precision, Problem, Tensor};
-use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, PlannedTensor};
+use crate::ir::{Format, Network, OpId, Tensor};
+use crate::plan::{Location, Memory, NetworkPlan, PlannedTensor};
 use std::collections::HashMap;
-
-/// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
-/// is 1e-5 in fp32. A conversion to the format of an output does not count: the bound of that output is larger by what
-/// [rounding](crate::ir::DType::rounding_error) to its type adds.
-///
-/// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are independent. After L layers the
-/// error is therefore sqrt(L) times that of one. Ten times corresponds to a hundred layers, each at its bound; rounding errors are at most
-/// a third of the bound.
-pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let problem = |layer: &LayerPlan| plan.units[layer.unit].problem;
-    let converts_output = |layer: &&LayerPlan| {
-        matches!(layer.y.memory, Memory::Output { .. })
-            && matches!(problem(layer), Problem::Convert(_))
-    };
-    let layers = plan.layers.iter().filter(|layer| !converts_output(layer));
-    let of_layers = layers.map(|layer| problem(layer).kind().min_tolerance());
-    10.0 * of_layers.fold(Precision::Fp32.tolerance(), f64::max)
-}
 
 /// The result of checking a complete network.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +95,7 @@ fn check_network_layers(
     let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
     device.write(weights, packed)?;
-    let tolerance = network_tolerance(plan);
+    let bound = ErrorBound::new(network, plan, parameters, &double, &expected);
     let address = |location: &Location| {
         let base = match location.memory {
             Memory::Input { index } => input_buffers[index].address,
@@ -148,10 +131,11 @@ fn check_network_layers(
             };
             let found = read_location(device, y, address(y))?;
             let deviation = Deviation::between(y.shape, &found, &expected[op]);
-            let tolerance = match y.memory {
-                Memory::Output { .. } => tolerance + y.format.dtype.rounding_error(),
-                _ => tolerance,
+            let rounding = match y.memory {
+                Memory::Output { .. } => y.format.dtype.rounding_error(),
+                _ => 0.0,
             };
+            let tolerance = bound.of(OpId(op), deviation.relative - rounding) + rounding;
             if !check.add(&layer.name, output_op, deviation, tolerance) {
                 break 'layers;
             }
@@ -171,7 +155,8 @@ fn check_network_layers(
         // No layer may write all of an output, as of a concatenation.
         let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
         check.outputs.push(found);
-        let tolerance = tolerance + output.format.dtype.rounding_error();
+        let rounding = output.format.dtype.rounding_error();
+        let tolerance = bound.of(output.op, deviation.relative - rounding) + rounding;
         if deviation.relative > tolerance {
             let failure = CheckFailure::Inaccurate {
                 deviation,

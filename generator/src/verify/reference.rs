@@ -2,6 +2,7 @@
 //!
 //! Tensors are dense NCHW vectors. The references of single problems are in [`ir`](crate::ir).
 
+use super::Random;
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
     Activation, ChannelNormProblem, Format, GlobalPoolProblem, LrnProblem, Network, OpId, OpKind,
@@ -27,6 +28,35 @@ pub fn evaluate_network(
     parameters: &dyn NetworkParameters,
     inputs: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
+    evaluate(network, parameters, inputs, |_| {})
+}
+
+/// The same where the sums of each convolution and linear layer have random errors of the relative L2 norm `relative`, independent of
+/// each other. What becomes of them says how much the network amplifies rounding errors.
+pub fn evaluate_network_with_errors(
+    network: &Network,
+    parameters: &dyn NetworkParameters,
+    inputs: &[Vec<f64>],
+    relative: f64,
+) -> Vec<Vec<f64>> {
+    // Numbers that are uniform from -1 to 1 have a variance of 1/3.
+    let largest = relative * 3f64.sqrt();
+    let mut random = Random::new(0);
+    evaluate(network, parameters, inputs, |sums| {
+        let errors = random.values(sums.len());
+        for (sum, error) in sums.iter_mut().zip(errors) {
+            *sum *= 1.0 + largest * f64::from(error);
+        }
+    })
+}
+
+/// Evaluates a network; `change` may change the sums of each convolution and linear layer, before their activation function.
+fn evaluate(
+    network: &Network,
+    parameters: &dyn NetworkParameters,
+    inputs: &[Vec<f64>],
+    mut change: impl FnMut(&mut [f64]),
+) -> Vec<Vec<f64>> {
     let mut values: Vec<Vec<f64>> = Vec::with_capacity(network.ops.len());
     for (index, op) in network.ops.iter().enumerate() {
         let id = OpId(index);
@@ -47,6 +77,7 @@ pub fn evaluate_network(
                 if let Some((scale, shift)) = parameters.scale_shift(id) {
                     y = scale_shift(op.y, &y, &scale, &shift);
                 }
+                change(&mut y);
                 activation = layer.options.activation;
             }
             OpKind::ConvTranspose(layer) => {
@@ -54,6 +85,7 @@ pub fn evaluate_network(
                 if layer.options.bias {
                     add_bias(op.y, &mut y, &parameters.bias(id));
                 }
+                change(&mut y);
                 activation = layer.options.activation;
             }
             OpKind::Linear(layer) => {
@@ -62,6 +94,7 @@ pub fn evaluate_network(
                 if layer.options.bias {
                     add_bias(op.y, &mut y, &parameters.bias(id));
                 }
+                change(&mut y);
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),

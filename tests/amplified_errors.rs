@@ -1,0 +1,105 @@
+//! Networks that amplify rounding errors pass their check, in which wrong values still fail.
+
+mod device;
+
+use device::{cpu, gpu_here};
+use tdc_generator::config::{Config, Overrides, yaml};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{PlannedUnit, plan_network, recipes};
+use tdc_generator::verify::{
+    CheckFailure, CheckpointParameters, Device, NetworkCheck, Random, check_network,
+    network_tolerance,
+};
+use tdc_runtime::WeightFile;
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// The second convolution subtracts two channels that differ by one part in 4096.
+const NETWORK: &str = "
+name: cancels
+input: 1x1x13x11
+ops:
+  - {op: conv, name: nearly_equal, n: 2, kernel: 1}
+  - {op: conv, name: difference, n: 1, kernel: 1}
+";
+
+/// Runs the network with a last weight of -1, but packed as `packed_weight`.
+fn run(open: fn(&[PlannedUnit]) -> Box<dyn Device>, packed_weight: f32) -> (NetworkCheck, f64) {
+    let Ok(Config::Network(network)) = yaml::parse(NETWORK, "cancels.yaml", &Overrides::default())
+    else {
+        panic!("a network")
+    };
+    let plan = plan_network(&network, gpu("h200").unwrap()).unwrap();
+    let recipes = recipes(&network, &plan);
+    let checkpoint = |last: f32| {
+        let nearly_equal = vec![1.0, 1.0 + 1.0 / 4096.0];
+        Checkpoint::from_values(
+            "of this test".to_owned(),
+            [
+                (
+                    "nearly_equal.weight".to_owned(),
+                    vec![2, 1, 1, 1],
+                    nearly_equal,
+                ),
+                (
+                    "difference.weight".to_owned(),
+                    vec![1, 2, 1, 1],
+                    vec![1.0, last],
+                ),
+            ],
+        )
+    };
+    let exact = resolve(&recipes, &checkpoint(-1.0)).unwrap();
+    let parameters = CheckpointParameters::new(&network, &plan, &checkpoint(-1.0), &exact).unwrap();
+    let packed = resolve(&recipes, &checkpoint(packed_weight)).unwrap();
+    let file = pack(&plan.weights, &packed.values).unwrap();
+    let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let input = Random::new(9).values(plan.inputs[0].shape.len() as usize);
+    let mut device = open(&plan.units);
+    let check = check_network(
+        device.as_mut(),
+        &network,
+        &plan,
+        &parameters,
+        &payload,
+        &[input],
+    )
+    .unwrap();
+    (check, network_tolerance(&plan))
+}
+
+fn assert_may_be_amplified(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let (check, tolerance) = run(open, -1.0);
+    let (_, output_op, last) = check.layers.last().unwrap();
+    assert_eq!(output_op, "difference");
+    assert!(last.relative > 2.0 * tolerance, "{last}");
+    assert_eq!(check.failure, None);
+}
+
+#[test]
+fn rounding_errors_may_be_amplified() {
+    assert_may_be_amplified(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn rounding_errors_may_be_amplified_on_a_gpu() {
+    assert_may_be_amplified(gpu_here);
+}
+
+#[test]
+fn a_wrong_weight_is_found_all_the_same() {
+    let (check, tolerance) = run(cpu, -1.0 - 1.0 / 65536.0);
+    let Some((
+        _,
+        CheckFailure::Inaccurate {
+            tolerance: bound, ..
+        },
+    )) = check.failure
+    else {
+        panic!("{:?}", check.failure)
+    };
+    assert!(bound > 10.0 * tolerance && bound < 1e-2, "{bound}");
+}
