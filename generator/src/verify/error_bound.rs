@@ -30,8 +30,8 @@ fn layer_tolerance(plan: &NetworkPlan) -> f64 {
 /// The bounds of all values of a network for given inputs.
 ///
 /// Some networks amplify errors. With random weights, errors of 1e-7 in each layer of MobileNet-v2 become 1e-5, in any implementation.
-/// The bound of a value is therefore at least the error that it has where all layers have errors of
-/// [a third](Self::SHARE_OF_BOUND) of their bounds.
+/// The bound of a value is therefore at least twice the error that it has where every layer before it has a random error as large as its
+/// bound: twice, because the error that was found and this one are each one sample of what random errors can cause.
 pub(super) struct ErrorBound<'a> {
     network: &'a Network,
     parameters: &'a dyn NetworkParameters,
@@ -40,14 +40,11 @@ pub(super) struct ErrorBound<'a> {
     exact: &'a [Vec<f64>],
     layer_tolerance: f64,
     network_tolerance: f64,
-    /// Outputs of all ops with errors in the layers. It takes as long as the reference and is seldom needed.
+    /// Outputs of all ops where the layers have errors. It takes as long as the reference and is seldom needed.
     with_errors: OnceCell<Vec<Vec<f64>>>,
 }
 
 impl<'a> ErrorBound<'a> {
-    /// Bounds of units have room for the least favourable data; rounding errors seldom exceed a third of them.
-    const SHARE_OF_BOUND: f64 = 1.0 / 3.0;
-
     pub(super) fn new(
         network: &'a Network,
         plan: &NetworkPlan,
@@ -71,13 +68,13 @@ impl<'a> ErrorBound<'a> {
         if found <= self.network_tolerance {
             return self.network_tolerance;
         }
-        self.network_tolerance.max(self.amplified(op))
+        self.network_tolerance.max(2.0 * self.amplified(op))
     }
 
     /// The relative L2 error of an op's output where layers have errors.
     fn amplified(&self, op: OpId) -> f64 {
         let with_errors = self.with_errors.get_or_init(|| {
-            let error = Self::SHARE_OF_BOUND * self.layer_tolerance;
+            let error = self.layer_tolerance;
             evaluate_network_with_errors(self.network, self.parameters, self.inputs, error)
         });
         let (mut error, mut norm) = (0.0, 0.0);

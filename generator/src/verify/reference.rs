@@ -32,20 +32,21 @@ pub fn evaluate_network(
 }
 
 /// The same where the sums of each convolution and linear layer have random errors of the relative L2 norm `relative`, independent of
-/// each other. What becomes of them says how much the network amplifies rounding errors.
+/// each other and of the sums. What becomes of them says how much the network amplifies rounding errors.
 pub fn evaluate_network_with_errors(
     network: &Network,
     parameters: &dyn NetworkParameters,
     inputs: &[Vec<f64>],
     relative: f64,
 ) -> Vec<Vec<f64>> {
-    // Numbers that are uniform from -1 to 1 have a variance of 1/3.
-    let largest = relative * 3f64.sqrt();
     let mut random = Random::new(0);
     evaluate(network, parameters, inputs, |sums| {
+        let mean_square = sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64;
+        // Numbers that are uniform from -1 to 1 have a variance of 1/3.
+        let largest = relative * (3.0 * mean_square).sqrt();
         let errors = random.values(sums.len());
         for (sum, error) in sums.iter_mut().zip(errors) {
-            *sum *= 1.0 + largest * f64::from(error);
+            *sum += largest * f64::from(error);
         }
     })
 }
