@@ -28,11 +28,14 @@ pub fn evaluate_network(
     parameters: &dyn NetworkParameters,
     inputs: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
-    evaluate(network, parameters, inputs, |_| {})
+    evaluate(network, parameters, inputs, |_, _| {})
 }
 
 /// The same where the sums of each convolution and linear layer have random errors of the relative L2 norm `relative`, independent of
 /// each other and of the sums. What becomes of them says how much the network amplifies rounding errors.
+///
+/// Half of the square of an error is that of its channel, because the rounding of weights has the same effect on many pixels, so that
+/// averages over pixels do not remove it.
 pub fn evaluate_network_with_errors(
     network: &Network,
     parameters: &dyn NetworkParameters,
@@ -40,13 +43,16 @@ pub fn evaluate_network_with_errors(
     relative: f64,
 ) -> Vec<Vec<f64>> {
     let mut random = Random::new(0);
-    evaluate(network, parameters, inputs, |sums| {
+    evaluate(network, parameters, inputs, |shape, sums| {
         let mean_square = sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64;
         // Numbers that are uniform from -1 to 1 have a variance of 1/3.
-        let largest = relative * (3.0 * mean_square).sqrt();
-        let errors = random.values(sums.len());
-        for (sum, error) in sums.iter_mut().zip(errors) {
-            *sum += largest * f64::from(error);
+        let largest = relative * (3.0 * mean_square / 2.0).sqrt();
+        for channel in sums.chunks_mut(shape.pixels() as usize) {
+            let of_channel = f64::from(random.values(1)[0]);
+            let of_pixels = random.values(channel.len());
+            for (sum, of_pixel) in channel.iter_mut().zip(of_pixels) {
+                *sum += largest * (of_channel + f64::from(of_pixel));
+            }
         }
     })
 }
@@ -56,7 +62,7 @@ fn evaluate(
     network: &Network,
     parameters: &dyn NetworkParameters,
     inputs: &[Vec<f64>],
-    mut change: impl FnMut(&mut [f64]),
+    mut change: impl FnMut(TensorShape, &mut [f64]),
 ) -> Vec<Vec<f64>> {
     let mut values: Vec<Vec<f64>> = Vec::with_capacity(network.ops.len());
     for (index, op) in network.ops.iter().enumerate() {
@@ -78,7 +84,7 @@ fn evaluate(
                 if let Some((scale, shift)) = parameters.scale_shift(id) {
                     y = scale_shift(op.y, &y, &scale, &shift);
                 }
-                change(&mut y);
+                change(op.y, &mut y);
                 activation = layer.options.activation;
             }
             OpKind::ConvTranspose(layer) => {
@@ -86,7 +92,7 @@ fn evaluate(
                 if layer.options.bias {
                     add_bias(op.y, &mut y, &parameters.bias(id));
                 }
-                change(&mut y);
+                change(op.y, &mut y);
                 activation = layer.options.activation;
             }
             OpKind::Linear(layer) => {
@@ -95,7 +101,7 @@ fn evaluate(
                 if layer.options.bias {
                     add_bias(op.y, &mut y, &parameters.bias(id));
                 }
-                change(&mut y);
+                change(op.y, &mut y);
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
