@@ -2,7 +2,7 @@ use super::*;
 use crate::gpu::gpu;
 use crate::ir::{
     Activation, BinaryOp, ConvOptions, DType, Format, Layout, LinearOptions, NetworkBuilder,
-    OpKind, OpOptions, Precision, ScaleShiftOptions, TensorShape,
+    OpKind, OpOptions, Precision, Problem, ScaleShiftOptions, TensorShape,
 };
 use crate::plan::{NetworkTime, StepTime};
 
@@ -28,8 +28,17 @@ struct Growing<'a> {
     unread: Vec<String>,
     /// Layers that can be decomposed.
     filters: usize,
-    /// Whether convolutions of the same input may be merged in many places.
-    has_siblings: bool,
+    parts: Parts,
+}
+
+/// Parts that random networks may have beside single layers and sums of two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Parts {
+    None,
+    /// Convolutions of the same input, which may be merged.
+    Siblings,
+    /// At most one, because it has several layers with several forms each.
+    InvertedResidual,
 }
 
 impl Growing<'_> {
@@ -93,10 +102,41 @@ impl Growing<'_> {
         self.add(&inputs, OpOptions::Concat, 96 * count as u32);
     }
 
+    /// A 1x1, a depthwise and a 1x1 convolution, to whose output the input may be added.
+    fn add_inverted_residual(&mut self, x: &(String, u32)) {
+        let expanded = 2 * x.1;
+        let pointwise = |n, activation| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [1, 1],
+                bias: true,
+                activation,
+                ..ConvOptions::new(n)
+            })
+        };
+        let filter = ConvOptions {
+            groups: expanded,
+            activation: Activation::Relu,
+            ..ConvOptions::new(expanded)
+        };
+        let wide = self.add(&[x], pointwise(expanded, Activation::Relu), expanded);
+        let filtered = self.add(&[&wide], OpOptions::Conv(filter), expanded);
+        let narrow = self.add(&[&filtered], pointwise(x.1, Activation::None), x.1);
+        if self.random.below(2) == 0 {
+            let sum = OpOptions::Binary(BinaryOp::Add, activation(self.random));
+            self.add(&[&narrow, x], sum, x.1);
+        }
+    }
+
     fn grow(&mut self) {
         let x = self.tensor();
-        if self.has_siblings && self.random.below(3) == 0 {
-            self.add_siblings(&x);
+        if self.parts != Parts::None && self.random.below(3) == 0 {
+            match self.parts {
+                Parts::InvertedResidual => {
+                    self.add_inverted_residual(&x);
+                    self.parts = Parts::None;
+                }
+                _ => self.add_siblings(&x),
+            }
             return;
         }
         let n = [96, 192, 256][self.random.below(3)];
@@ -135,11 +175,11 @@ impl Growing<'_> {
 
 /// A network with forks, shortcuts, concatenations and prologues, and with up to four filters.
 fn random_network(random: &mut Random) -> Network {
-    random_network_with(false, random)
+    random_network_with(Parts::None, random)
 }
 
-/// The same, perhaps with branches of convolutions of the same input.
-fn random_network_with(has_siblings: bool, random: &mut Random) -> Network {
+/// The same, perhaps with other parts.
+fn random_network_with(parts: Parts, random: &mut Random) -> Network {
     let size = [7, 14, 28][random.below(3)];
     let input = TensorShape::new(1, 192, size, size);
     let mut growing = Growing {
@@ -147,7 +187,7 @@ fn random_network_with(has_siblings: bool, random: &mut Random) -> Network {
         all: vec![("input".to_owned(), input.c)],
         unread: vec!["input".to_owned()],
         filters: 0,
-        has_siblings,
+        parts,
         random,
     };
     for _ in 0..3 + growing.random.below(4) {
@@ -214,9 +254,11 @@ fn by_brute_force(
 /// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
 fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -> usize {
     let (mut fused, mut merged, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0, 0);
+    let mut inverted = 0;
     for case in cases {
         let mut random = Random(case);
-        let network = random_network_with(case % 3 == 1, &mut random);
+        let parts = [Parts::None, Parts::Siblings, Parts::InvertedResidual];
+        let network = random_network_with(parts[(case % 3) as usize], &mut random);
         let weights: Vec<f64> = (0..network.ops.len())
             .map(|_| 0.1 + random.below(100) as f64 / 50.0)
             .collect();
@@ -268,16 +310,18 @@ fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -
         decomposed += usize::from(found.loss > 0.0);
         let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
         with_cp += usize::from(found.forms.iter().any(is_cp));
-        let is_merged = |step: &StepTime| step.layers.len() > 1;
+        let is_inverted = |step: &StepTime| matches!(step.problem, Problem::InvertedResidual(_));
+        let is_merged = |step: &StepTime| step.layers.len() > 1 && !is_inverted(step);
         let is_fused = |step: &StepTime| step.name.contains('+') && !is_merged(step);
         fused += usize::from(time.steps.iter().any(is_fused));
         merged += usize::from(time.steps.iter().any(is_merged));
+        inverted += usize::from(time.steps.iter().any(is_inverted));
         grouped += usize::from(!compression.storages[0].structures[0].groups.is_empty());
     }
     println!(
-        "{fused} fused, {merged} merged, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
+        "{fused} fused, {merged} merged, {inverted} with inverted residuals, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
     );
-    assert!(fused > 0 && merged > 0 && grouped > 0 && decomposed > 0);
+    assert!(fused > 0 && merged > 0 && inverted > 0 && grouped > 0 && decomposed > 0);
     with_cp
 }
 
@@ -472,7 +516,11 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
         network_of_a_batch(true),
         network_with_projections(),
     ];
-    networks.extend((0..6).map(|case| random_network_with(case > 3, &mut random)));
+    let parts = |case: usize| match case > 3 {
+        true => Parts::Siblings,
+        false => Parts::None,
+    };
+    networks.extend((0..6).map(|case| random_network_with(parts(case), &mut random)));
     let types = [
         (Precision::Fp32, DType::Fp32),
         (Precision::Fp16, DType::Fp16),

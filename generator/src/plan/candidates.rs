@@ -71,10 +71,10 @@ impl TaskGraph {
         candidates
     }
 
-    /// The same without the kinds that `compress` does not consider: squeeze-and-excites and inverted residuals in fewer launches, and
-    /// normalised inputs.
+    /// The same without the kinds that `compress` does not consider: squeeze-and-excites in fewer launches, and normalised inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
+        inverted_residual::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
         candidates
@@ -104,11 +104,12 @@ pub(crate) struct SharedLaunch {
 
 #[cfg(feature = "compress")]
 impl SharedLaunch {
-    /// All that a plan may have of a graph: convolutions with projection shortcuts, then merged siblings.
+    /// All that a plan may have of a graph: convolutions with projection shortcuts, merged siblings, then inverted residuals.
     pub(crate) fn of_graph(graph: &TaskGraph) -> Vec<Self> {
         let mut candidates = Vec::new();
         projection::add(graph, &mut candidates);
         merged::add(graph, &mut candidates);
+        inverted_residual::add(graph, &mut candidates);
         let launches = candidates.into_iter().map(|candidate| Self {
             layers: candidate.task.parameters.layers(),
             problem: candidate.task.problem,

@@ -88,13 +88,14 @@ pub struct MergedLayer {
 }
 
 impl Parameters {
-    /// The layers that the task computes, those beside the first one included; without `next` and `inner`.
+    /// The layers that the task computes, those before and beside the first one included; without `next`.
     #[cfg(feature = "compress")]
     pub fn layers(&self) -> Vec<OpId> {
+        let inner = self.inner.iter().map(|inner| inner.layer);
         let merged = self.merged.iter().map(|merged| merged.layer);
         let shortcut = self.projection.iter().map(|added| added.layer);
-        self.layer
-            .into_iter()
+        inner
+            .chain(self.layer)
             .chain(merged)
             .chain(shortcut)
             .collect()
