@@ -1,4 +1,4 @@
-//! Networks that amplify rounding errors pass their check, in which wrong values still fail.
+//! A network that amplifies rounding errors passes its check, and fails it with a wrong weight.
 
 mod device;
 
@@ -13,17 +13,24 @@ use tdc_generator::verify::{
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
 
-/// The second convolution subtracts two channels that differ by one part in 4096.
+/// The second convolution subtracts two channels.
 const NETWORK: &str = "
 name: cancels
 input: 1x1x13x11
 ops:
-  - {op: conv, name: nearly_equal, n: 2, kernel: 1}
+  - {op: conv, name: channels, n: 2, kernel: 1}
   - {op: conv, name: difference, n: 1, kernel: 1}
 ";
 
-/// Runs the network with a last weight of -1, but packed as `packed_weight`.
-fn run(open: fn(&[PlannedUnit]) -> Box<dyn Device>, packed_weight: f32) -> (NetworkCheck, f64) {
+/// Of the two channels; they differ by one part in 4096.
+const NEARLY_EQUAL: [f32; 2] = [1.0, 1.0 + 1.0 / 4096.0];
+
+/// Runs the network with these weights of the first convolution, and a last weight of -1, but packed as `packed_weight`.
+fn run(
+    open: fn(&[PlannedUnit]) -> Box<dyn Device>,
+    channels: [f32; 2],
+    packed_weight: f32,
+) -> (NetworkCheck, f64) {
     let Ok(Config::Network(network)) = yaml::parse(NETWORK, "cancels.yaml", &Overrides::default())
     else {
         panic!("a network")
@@ -31,14 +38,13 @@ fn run(open: fn(&[PlannedUnit]) -> Box<dyn Device>, packed_weight: f32) -> (Netw
     let plan = plan_network(&network, gpu("h200").unwrap()).unwrap();
     let recipes = recipes(&network, &plan);
     let checkpoint = |last: f32| {
-        let nearly_equal = vec![1.0, 1.0 + 1.0 / 4096.0];
         Checkpoint::from_values(
             "of this test".to_owned(),
             [
                 (
-                    "nearly_equal.weight".to_owned(),
+                    "channels.weight".to_owned(),
                     vec![2, 1, 1, 1],
-                    nearly_equal,
+                    channels.to_vec(),
                 ),
                 (
                     "difference.weight".to_owned(),
@@ -71,7 +77,7 @@ fn run(open: fn(&[PlannedUnit]) -> Box<dyn Device>, packed_weight: f32) -> (Netw
 }
 
 fn assert_may_be_amplified(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
-    let (check, tolerance) = run(open, -1.0);
+    let (check, tolerance) = run(open, NEARLY_EQUAL, -1.0);
     let (_, output_op, last) = check.layers.last().unwrap();
     assert_eq!(output_op, "difference");
     assert!(last.relative > 2.0 * tolerance, "{last}");
@@ -89,9 +95,11 @@ fn rounding_errors_may_be_amplified_on_a_gpu() {
     assert_may_be_amplified(gpu_here);
 }
 
+const WRONG: f32 = -1.0 - 1.0 / 65536.0;
+
 #[test]
 fn a_wrong_weight_is_found_all_the_same() {
-    let (check, tolerance) = run(cpu, -1.0 - 1.0 / 65536.0);
+    let (check, tolerance) = run(cpu, NEARLY_EQUAL, WRONG);
     let Some((
         _,
         CheckFailure::Inaccurate {
@@ -102,4 +110,16 @@ fn a_wrong_weight_is_found_all_the_same() {
         panic!("{:?}", check.failure)
     };
     assert!(bound > 10.0 * tolerance && bound < 2e-2, "{bound}");
+}
+
+/// Relative to zero any error is infinite, also that which random errors cause.
+#[test]
+fn values_that_should_be_zero_have_no_error() {
+    assert_eq!(run(cpu, [1.0; 2], -1.0).0.failure, None);
+    let (check, _) = run(cpu, [1.0; 2], WRONG);
+    let Some((layer, CheckFailure::Inaccurate { deviation, .. })) = check.failure else {
+        panic!("{:?}", check.failure)
+    };
+    assert_eq!(layer, "difference");
+    assert_eq!(deviation.relative, f64::INFINITY);
 }

@@ -364,6 +364,7 @@ fn a_wrong_mask_is_found() {
 
 #[test]
 fn a_stack_overflow_is_found() {
+    // Twice, because the stack is used again.
     for (kernel, threads) in [
         ("big_frame", 32),
         ("big_frame", 32),

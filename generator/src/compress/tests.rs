@@ -37,7 +37,7 @@ enum Parts {
     None,
     /// Convolutions of the same input, which may be merged.
     Siblings,
-    /// At most one, because it has several layers with several forms each.
+    /// At most one, so that there are few enough assignments of forms to plan all of them.
     InvertedResidual,
 }
 

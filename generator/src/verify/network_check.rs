@@ -73,11 +73,11 @@ fn check_network_layers(
     let double = |input: &Vec<f32>| input.iter().map(|&v| f64::from(v)).collect();
     let double: Vec<Vec<f64>> = inputs.iter().map(double).collect();
     let expected = reference::evaluate_network(network, parameters, &double);
-    let op_index: HashMap<&str, usize> = network
+    let op_index: HashMap<&str, OpId> = network
         .ops
         .iter()
         .enumerate()
-        .map(|(index, op)| (op.name.as_str(), index))
+        .map(|(index, op)| (op.name.as_str(), OpId(index)))
         .collect();
 
     let mut input_buffers = Vec::new();
@@ -130,12 +130,12 @@ fn check_network_layers(
                 continue;
             };
             let found = read_location(device, y, address(y))?;
-            let deviation = Deviation::between(y.shape, &found, &expected[op]);
+            let deviation = Deviation::between(y.shape, &found, &expected[op.0]);
             let rounding = match y.memory {
                 Memory::Output { .. } => y.format.dtype.rounding_error(),
                 _ => 0.0,
             };
-            let tolerance = bound.of(OpId(op), deviation.relative - rounding) + rounding;
+            let tolerance = bound.of(op, &deviation, rounding);
             if !check.add(&layer.name, output_op, deviation, tolerance) {
                 break 'layers;
             }
@@ -156,7 +156,7 @@ fn check_network_layers(
         let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
         check.outputs.push(found);
         let rounding = output.format.dtype.rounding_error();
-        let tolerance = bound.of(output.op, deviation.relative - rounding) + rounding;
+        let tolerance = bound.of(output.op, &deviation, rounding);
         if deviation.relative > tolerance {
             let failure = CheckFailure::Inaccurate {
                 deviation,

@@ -31,18 +31,19 @@ pub fn evaluate_network(
     evaluate(network, parameters, inputs, |_, _| {})
 }
 
-/// The same where the sums of each convolution and linear layer have random errors of the relative L2 norm `relative`, independent of
-/// each other and of the sums. What becomes of them says how much the network amplifies rounding errors.
+/// The same where the sums of each convolution and linear layer have random errors of the relative L2 norm `relative`. What becomes of them
+/// says how much the network amplifies rounding errors.
 ///
-/// Half of the square of an error is that of its channel, because the rounding of weights has the same effect on many pixels, so that
-/// averages over pixels do not remove it.
+/// Each error is the sum of two random numbers of equal variance: one for each pixel, and one that all pixels of a channel of an image share.
+/// Rounded weights cause errors of the second kind, which averages over pixels do not remove.
 pub fn evaluate_network_with_errors(
     network: &Network,
     parameters: &dyn NetworkParameters,
     inputs: &[Vec<f64>],
     relative: f64,
+    seed: u64,
 ) -> Vec<Vec<f64>> {
-    let mut random = Random::new(0);
+    let mut random = Random::new(seed);
     evaluate(network, parameters, inputs, |shape, sums| {
         let mean_square = sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64;
         // Numbers that are uniform from -1 to 1 have a variance of 1/3.

@@ -86,7 +86,6 @@ impl Built {
             objects.push((source, object, None));
         }
 
-        built.precompile();
         let pending = Mutex::new(objects);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -109,21 +108,6 @@ impl Built {
         built
     }
 
-    /// Precompiles the header that, as by nvcc, every `.cu` file includes first.
-    fn precompile(&self) {
-        let header = self.path("cuda/precompiled.h");
-        std::fs::write(&header, "#include \"cuda_runtime.h\"\n").unwrap();
-        let mut command = compiler();
-        command
-            .args(FLAGS)
-            .args(["-DTDC_CPU_ENGINE_ELSEWHERE", "-x", "c++-header"]);
-        command
-            .arg(&header)
-            .arg("-o")
-            .arg(header.with_extension("h.gch"));
-        succeed(&mut command);
-    }
-
     fn compile(&self, source: &Path, object: &Path, include: Option<PathBuf>) {
         let mut command = compiler();
         command.args(FLAGS).arg("-I").arg(self.path("cuda"));
@@ -139,7 +123,7 @@ impl Built {
         // The emulation's engine is needed once per program: in the file with `main`.
         let has_main = source.ends_with("main.cu") || source.extension() == Some("cpp".as_ref());
         if !has_main {
-            command.args(["-DTDC_CPU_ENGINE_ELSEWHERE", "-include", "precompiled.h"]);
+            command.arg("-DTDC_CPU_ENGINE_ELSEWHERE");
         }
         command
             .args(["-x", "c++", "-c"])

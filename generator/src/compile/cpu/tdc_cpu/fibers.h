@@ -64,6 +64,7 @@ inline constexpr size_t stack_bytes = 512 << 10;
 #else
 inline constexpr size_t stack_bytes = 64 << 10;
 #endif
+// A gap and the stack above it.
 inline constexpr size_t gap_bytes = stack_bytes;
 inline constexpr size_t stack_distance = gap_bytes + stack_bytes;
 
@@ -133,8 +134,8 @@ inline void switch_context(Context& from, Context& to, bool last = false) {
 
 // A pool of stacks; the one that was returned last is reused first, because it is still in the cache.
 //
-// Below each stack there is a gap of the same size, whose pages are never touched and so take no memory. A frame
-// that overflows its stack ends in the gap: it damages no other stack, and the overflow can be reported.
+// Below each stack there is a gap of the same size. A stack that overflows by no more than that damages no other one, so that the overflow
+// can be reported. Gaps that nothing has touched take no memory.
 class StackPool {
 public:
     StackPool() = default;
@@ -162,7 +163,7 @@ public:
     // For a fiber that is never resumed: its frames are still marked in the sanitizer's shadow memory.
     void abandon(char* stack) {
 #if defined(TDC_CPU_ASAN)
-        __asan_unpoison_memory_region(stack, stack_bytes);
+        __asan_unpoison_memory_region(stack - gap_bytes, stack_distance);
 #endif
         mark_end(stack);
         give_back(stack);
@@ -183,6 +184,10 @@ private:
         if (slab == MAP_FAILED) {
             return false;
         }
+#if defined(MADV_NOHUGEPAGE)
+        // Huge pages would include the gaps.
+        madvise(slab, slab_bytes, MADV_NOHUGEPAGE);
+#endif
         slabs_.push_back(static_cast<char*>(slab));
         for (size_t i = 0; i < stacks_per_slab; ++i) {
             char* stack = slabs_.back() + i * stack_distance + gap_bytes;
