@@ -516,11 +516,12 @@ fn layers_of_batches_are_searched_as_they_are_stored() {
         network_of_a_batch(true),
         network_with_projections(),
     ];
-    let parts = |case: usize| match case > 3 {
-        true => Parts::Siblings,
-        false => Parts::None,
-    };
-    networks.extend((0..6).map(|case| random_network_with(parts(case), &mut random)));
+    let parts = [Parts::None, Parts::Siblings, Parts::InvertedResidual];
+    let random_networks = [4, 2, 1]
+        .into_iter()
+        .zip(parts)
+        .flat_map(|(count, parts)| std::iter::repeat_n(parts, count));
+    networks.extend(random_networks.map(|parts| random_network_with(parts, &mut random)));
     let types = [
         (Precision::Fp32, DType::Fp32),
         (Precision::Fp16, DType::Fp16),
