@@ -13,6 +13,7 @@ mod gpu_device;
 #[cfg(feature = "gpu")]
 mod graph_time;
 mod guarded_buffer;
+mod network_buffers;
 mod network_check;
 mod problem_data;
 mod random;

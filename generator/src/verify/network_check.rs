@@ -1,16 +1,16 @@
 //! Checks complete networks.
 
 use super::error_bound::ErrorBound;
-use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
+use super::network_buffers::NetworkBuffers;
 use super::reference::{self, NetworkParameters};
-use super::stored_tensor::{rounded_to, stored_words, values_of_words, word_count};
-use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, Random, run_variant};
-use crate::ir::{Format, Network, OpId, Tensor};
-use crate::plan::{Location, Memory, NetworkPlan, PlannedTensor};
+use super::stored_tensor::rounded_to;
+use super::{CheckFailure, Deviation, Device, DeviceError, Random, run_variant};
+use crate::ir::{Network, OpId};
+use crate::plan::{Memory, NetworkPlan, PlannedTensor};
 use std::collections::HashMap;
 
 /// The result of checking a complete network.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NetworkCheck {
     /// Deviation of each op's output that a layer wrote, in order: name of the layer, name of the op,
     /// deviation.
@@ -22,18 +22,25 @@ pub struct NetworkCheck {
 }
 
 impl NetworkCheck {
-    /// Adds the deviation of an op's output, and a failure if it exceeds the tolerance. Returns whether it does not.
+    /// Adds the deviation of an op's output that a layer wrote. Returns whether it is within the tolerance.
     fn add(&mut self, layer: &str, output_op: &str, deviation: Deviation, tolerance: f64) -> bool {
-        let is_accurate = deviation.relative <= tolerance;
         let (layer, output_op) = (layer.to_owned(), output_op.to_owned());
+        let is_accurate = self.compare(&layer, &deviation, tolerance);
+        self.layers.push((layer, output_op, deviation));
+        is_accurate
+    }
+
+    /// Notes a failure, if it is the first one, unless the deviation is within the tolerance. Returns whether it is.
+    fn compare(&mut self, name: &str, deviation: &Deviation, tolerance: f64) -> bool {
+        let is_accurate = deviation.relative <= tolerance;
         if !is_accurate {
+            let deviation = deviation.clone();
             let failure = CheckFailure::Inaccurate {
-                deviation: deviation.clone(),
+                deviation,
                 tolerance,
             };
-            self.failure = Some((layer.clone(), failure));
+            self.failure.get_or_insert((name.to_owned(), failure));
         }
-        self.layers.push((layer, output_op, deviation));
         is_accurate
     }
 }
@@ -57,156 +64,89 @@ pub fn check_network(
     packed: &[f32],
     inputs: &[Vec<f32>],
 ) -> Result<NetworkCheck, DeviceError> {
-    let result = check_network_layers(device, network, plan, parameters, packed, inputs);
+    let double = |input: &Vec<f32>| input.iter().map(|&v| f64::from(v)).collect();
+    let double: Vec<Vec<f64>> = inputs.iter().map(double).collect();
+    let expected = reference::evaluate_network(network, parameters, &double);
+    let reference = Reference {
+        network,
+        plan,
+        bound: ErrorBound::new(network, plan, parameters, &double, &expected),
+        expected: &expected,
+    };
+    let result = NetworkBuffers::new(device, plan, packed, inputs)
+        .and_then(|buffers| reference.check(device, &buffers));
     device.free_all();
     result
 }
 
-fn check_network_layers(
-    device: &mut dyn Device,
-    network: &Network,
-    plan: &NetworkPlan,
-    parameters: &dyn NetworkParameters,
-    packed: &[f32],
-    inputs: &[Vec<f32>],
-) -> Result<NetworkCheck, DeviceError> {
-    let double = |input: &Vec<f32>| input.iter().map(|&v| f64::from(v)).collect();
-    let double: Vec<Vec<f64>> = inputs.iter().map(double).collect();
-    let expected = reference::evaluate_network(network, parameters, &double);
-    let op_index: HashMap<&str, OpId> = network
-        .ops
-        .iter()
-        .enumerate()
-        .map(|(index, op)| (op.name.as_str(), OpId(index)))
-        .collect();
+/// What the values of a network are compared with.
+struct Reference<'a> {
+    network: &'a Network,
+    plan: &'a NetworkPlan,
+    /// Outputs of all ops.
+    expected: &'a [Vec<f64>],
+    bound: ErrorBound<'a>,
+}
 
-    let mut input_buffers = Vec::new();
-    for (planned, input) in plan.inputs.iter().zip(inputs) {
-        let words = stored_words(Tensor::new(planned.shape, planned.format), input);
-        let mut x = GuardedBuffer::new(device, words.len(), INPUT_POISON)?;
-        x.write(device, 0, &words)?;
-        input_buffers.push(x);
+impl Reference<'_> {
+    fn check(
+        &self,
+        device: &mut dyn Device,
+        buffers: &NetworkBuffers,
+    ) -> Result<NetworkCheck, DeviceError> {
+        let mut check = NetworkCheck::default();
+        self.check_layers(device, buffers, &mut check)?;
+        let modified = buffers.modified_elements(device)?;
+        if modified > 0 {
+            let failure = CheckFailure::OutOfBounds(modified);
+            check
+                .failure
+                .get_or_insert((self.plan.name.clone(), failure));
+        }
+        // No layer may write all of an output, as of a concatenation.
+        for (index, output) in self.network.outputs.iter().enumerate() {
+            let (op, shape) = (output.op, self.network.op(output.op).y);
+            let found = buffers.read_output(device, index, shape, output.format)?;
+            let deviation = Deviation::between(shape, &found, &self.expected[op.0]);
+            let rounding = output.format.dtype.rounding_error();
+            let tolerance = self.bound.of(op, &deviation, rounding);
+            check.compare(&output.name, &deviation, tolerance);
+            check.outputs.push(found);
+        }
+        Ok(check)
     }
-    let mut outputs = Vec::new();
-    for output in &plan.outputs {
-        let words = word_count(Tensor::new(output.shape, output.format));
-        outputs.push(GuardedBuffer::new(device, words, OUTPUT_POISON)?);
-    }
-    let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
-    let weights = device.alloc(packed.len().max(1))?;
-    device.write(weights, packed)?;
-    let bound = ErrorBound::new(network, plan, parameters, &double, &expected);
-    let address = |location: &Location| {
-        let base = match location.memory {
-            Memory::Input { index } => input_buffers[index].address,
-            Memory::Output { index } => outputs[index].address,
-            Memory::Arena { offset } => arena.address + offset,
-        };
-        base + location.offset_bytes()
-    };
 
-    let mut check = NetworkCheck {
-        layers: Vec::new(),
-        failure: None,
-        outputs: Vec::new(),
-    };
-    'layers: for layer in plan.late_order() {
-        let layer = &plan.layers[layer];
-        let (packed, bias) = plan.parameter_offsets(layer);
-        let bindings = Bindings {
-            x: address(&layer.x),
-            residual: layer.residual.as_ref().map_or(0, address),
-            packed: packed.map_or(0, |place| weights + place),
-            bias: bias.map_or(0, |place| weights + place),
-            y: address(&layer.y),
-            workspace: layer.workspace.map_or(0, |offset| arena.address + offset),
-            x_batch_stride: layer.x.batch_stride,
-            residual_batch_stride: layer.residual.map_or(0, |location| location.batch_stride),
-            y_batch_stride: layer.y.batch_stride,
-        };
-        run_variant(device, plan.units[layer.unit].variant(), &bindings)?;
-        for (output_op, y) in layer.outputs() {
-            let Some(&op) = op_index.get(output_op) else {
-                continue;
-            };
-            let found = read_location(device, y, address(y))?;
-            let deviation = Deviation::between(y.shape, &found, &expected[op.0]);
-            let rounding = match y.memory {
-                Memory::Output { .. } => y.format.dtype.rounding_error(),
-                _ => 0.0,
-            };
-            let tolerance = bound.of(op, &deviation, rounding);
-            if !check.add(&layer.name, output_op, deviation, tolerance) {
-                break 'layers;
+    /// Runs the layers in order, up to the first one that is not accurate.
+    fn check_layers(
+        &self,
+        device: &mut dyn Device,
+        buffers: &NetworkBuffers,
+        check: &mut NetworkCheck,
+    ) -> Result<(), DeviceError> {
+        let ops = self.network.ops.iter().enumerate();
+        let ops: HashMap<&str, OpId> = ops
+            .map(|(index, op)| (op.name.as_str(), OpId(index)))
+            .collect();
+        for layer in self.plan.late_order() {
+            let layer = &self.plan.layers[layer];
+            let variant = self.plan.units[layer.unit].variant();
+            run_variant(device, variant, &buffers.bindings(self.plan, layer))?;
+            for (output_op, y) in layer.outputs() {
+                let Some(&op) = ops.get(output_op) else {
+                    continue;
+                };
+                let found = buffers.read(device, y)?;
+                let deviation = Deviation::between(y.shape, &found, &self.expected[op.0]);
+                let rounding = match y.memory {
+                    Memory::Output { .. } => y.format.dtype.rounding_error(),
+                    _ => 0.0,
+                };
+                let tolerance = self.bound.of(op, &deviation, rounding);
+                if !check.add(&layer.name, output_op, deviation, tolerance) {
+                    return Ok(());
+                }
             }
         }
+        Ok(())
     }
-    for guarded in input_buffers.iter().chain([&arena]).chain(&outputs) {
-        let modified = guarded.modified_elements(device)?;
-        if modified > 0 && check.failure.is_none() {
-            check.failure = Some((plan.name.clone(), CheckFailure::OutOfBounds(modified)));
-        }
-    }
-    for (output, y) in network.outputs.iter().zip(&outputs) {
-        let whole = y.read(device)?;
-        let shape = network.op(output.op).y;
-        let words = whole[MARGIN..MARGIN + y.floats].to_vec();
-        let found = values_of_words(Tensor::new(shape, output.format), words);
-        // No layer may write all of an output, as of a concatenation.
-        let deviation = Deviation::between(shape, &found, &expected[output.op.0]);
-        check.outputs.push(found);
-        let rounding = output.format.dtype.rounding_error();
-        let tolerance = bound.of(output.op, &deviation, rounding);
-        if deviation.relative > tolerance {
-            let failure = CheckFailure::Inaccurate {
-                deviation,
-                tolerance,
-            };
-            check.failure.get_or_insert((output.name.clone(), failure));
-        }
-    }
-    Ok(check)
-}
-
-/// The dense NCHW content of a location.
-fn read_location(
-    device: &mut dyn Device,
-    location: &Location,
-    address: u64,
-) -> Result<Vec<f32>, DeviceError> {
-    let image_len = location.shape.image_len() as usize;
-    if let Some(stride) = location.format.pixel_stride {
-        return read_view(device, location, stride, address);
-    }
-    // Any other format is dense.
-    if location.format != Format::default() {
-        let tensor = Tensor::new(location.shape, location.format);
-        let mut words = vec![0.0; word_count(tensor)];
-        device.read(address, &mut words)?;
-        return Ok(values_of_words(tensor, words));
-    }
-    let mut values = vec![0.0; location.shape.len() as usize];
-    for (image, values) in values.chunks_mut(image_len).enumerate() {
-        device.read(address + 4 * image as u64 * location.batch_stride, values)?;
-    }
-    Ok(values)
-}
-
-/// The dense NCHW content of a view of 16-bit numbers in NHWC, whose pixels are `stride` elements apart.
-fn read_view(
-    device: &mut dyn Device,
-    location: &Location,
-    stride: u32,
-    address: u64,
-) -> Result<Vec<f32>, DeviceError> {
-    /// Elements of a word.
-    const ELEMENTS: usize = 2;
-    let shape = location.shape;
-    let [pitch, len] = [stride, shape.c].map(|elements| elements as usize / ELEMENTS);
-    let pixels = shape.batch as usize * shape.pixels() as usize;
-    let mut words = vec![0.0; (pixels - 1) * pitch + len];
-    device.read(address, &mut words)?;
-    let of_view = words.chunks(pitch).flat_map(|pixel| &pixel[..len]);
-    let tensor = Tensor::new(shape, location.format.dense());
-    Ok(values_of_words(tensor, of_view.copied().collect()))
 }
