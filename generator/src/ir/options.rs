@@ -45,8 +45,13 @@ pub enum PaddingOption {
 pub struct BatchNorm {
     /// Name in the checkpoint.
     pub name: String,
-    /// Epsilon; PyTorch's default is 1e-5.
+    /// Epsilon.
     pub eps: f64,
+}
+
+impl BatchNorm {
+    /// PyTorch's default epsilon.
+    pub const DEFAULT_EPS: f64 = 1e-5;
 }
 
 /// Options of a convolution.
