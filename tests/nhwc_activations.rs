@@ -278,7 +278,8 @@ fn check_values(
         &payload,
         &input,
     );
-    assert_eq!(check.unwrap().failure, None);
+    let check = check.unwrap();
+    assert_eq!((check.failure, check.exceeds_tolerance), (None, false));
 }
 
 fn check_split(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {

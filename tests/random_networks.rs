@@ -689,6 +689,7 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
     let check = check_network(device, network, plan, &parameters, &payload, &inputs)
         .map_err(|error| error.to_string())?;
     match check.failure {
+        None if check.exceeds_tolerance => Err("a value exceeds the tolerance".to_owned()),
         None => Ok(()),
         Some((layer, failure)) => Err(format!("layer {layer}: {failure}")),
     }

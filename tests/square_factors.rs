@@ -105,7 +105,12 @@ fn launches(open: fn(&[PlannedUnit]) -> Box<dyn Device>, scheme: &str) -> String
             &payload,
             &input,
         );
-        assert_eq!(check.unwrap().failure, None, "{scheme}");
+        let check = check.unwrap();
+        assert_eq!(
+            (check.failure, check.exceeds_tolerance),
+            (None, false),
+            "{scheme}"
+        );
     }
     let names: Vec<_> = plan.layers.iter().map(|layer| &layer.name[..]).collect();
     names.join(" ")

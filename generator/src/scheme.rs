@@ -34,6 +34,7 @@ mod reduction;
 mod reference;
 mod resize;
 mod search;
+mod shared_offsets;
 mod single_channel;
 mod split_maxima;
 mod squeeze_excite;

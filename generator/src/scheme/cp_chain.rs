@@ -21,6 +21,7 @@
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
 use super::info::SchemeInfo;
+use super::shared_offsets::SharedOffsets;
 use super::tiling::{RoughTime, fastest};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch,
@@ -190,12 +191,8 @@ impl CpChainGeometry {
         if inner > gpu.shared_per_block / 4 {
             return None;
         }
-        let mut end = 0;
-        let mut place = |floats: u32| {
-            let at = end;
-            end = (end + floats).next_multiple_of(4);
-            at
-        };
+        let mut offsets = SharedOffsets::default();
+        let mut place = |floats: u32| offsets.place(floats);
         place(shape.c.next_multiple_of(4) * row);
         let vertical_at = place(shape.r.next_multiple_of(4) * row);
         let horizontal_at = place(shape.s.next_multiple_of(4) * row);
@@ -238,7 +235,8 @@ impl CpChainGeometry {
             outputs = rp * rank + 4 * rp + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
-        let fits = end <= gpu.shared_per_block / 4
+        let shared_floats = offsets.floats();
+        let fits = shared_floats <= gpu.shared_per_block / 4
             && registers <= 200
             && registers * threads <= REGISTERS_PER_BLOCK;
         fits.then_some(Self {
@@ -267,7 +265,7 @@ impl CpChainGeometry {
             inner_at,
             middle_at,
             out_at,
-            shared_floats: end,
+            shared_floats,
             registers,
         })
     }

@@ -75,12 +75,17 @@ impl<'a> ErrorBound<'a> {
         if deviation.relative <= least {
             return least;
         }
-        let amplified = self.amplified.get_or_init(|| self.amplified())[op.0];
+        let amplified = self.amplified.get_or_init(|| self.amplified_errors())[op.0];
         least.max((2.0 * amplified + rounding).min(Self::MOST))
     }
 
+    /// Whether a value exceeded the [`network_tolerance`].
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.amplified.get().is_some()
+    }
+
     /// The root mean squares of the relative errors of all ops' outputs in the evaluations with random errors; 0 for an output that is zero.
-    fn amplified(&self) -> Vec<f64> {
+    fn amplified_errors(&self) -> Vec<f64> {
         let mut squares = vec![0.0; self.exact.len()];
         for seed in 0..Self::SAMPLES {
             let changed = evaluate_network_with_errors(

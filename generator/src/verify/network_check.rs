@@ -17,6 +17,9 @@ pub struct NetworkCheck {
     pub layers: Vec<(String, String, Deviation)>,
     /// The first layer that failed, with the failure.
     pub failure: Option<(String, CheckFailure)>,
+    /// Whether a value exceeds [`network_tolerance`](super::network_tolerance). Without a failure the network amplifies errors, so that larger
+    /// ones are allowed.
+    pub exceeds_tolerance: bool,
     /// The outputs of the network in order, as dense NCHW values.
     pub outputs: Vec<Vec<f32>>,
 }
@@ -113,6 +116,7 @@ impl Reference<'_> {
             check.compare(&output.name, &deviation, tolerance);
             check.outputs.push(found);
         }
+        check.exceeds_tolerance = self.bound.is_exceeded();
         Ok(check)
     }
 

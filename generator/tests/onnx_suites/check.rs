@@ -196,9 +196,12 @@ pub fn check_kernels<'a>(
                 CheckpointParameters::new(network, plan, checkpoint, &resolved).unwrap();
             let check = check_network(&mut device, network, plan, &parameters, &payload, inputs);
             match check {
-                Ok(check) => check
-                    .failure
-                    .map(|(layer, failure)| format!("layer {layer}: {failure}")),
+                Ok(check) => match check.failure {
+                    None => check
+                        .exceeds_tolerance
+                        .then(|| "a value exceeds the tolerance".to_owned()),
+                    Some((layer, failure)) => Some(format!("layer {layer}: {failure}")),
+                },
                 Err(error) => Some(error.to_string()),
             }
         })

@@ -15,7 +15,7 @@ use tdc_generator::plan::{
 };
 use tdc_generator::verify::{
     CheckpointParameters, CpuDevice, Device, GpuDevice, ProblemData, Random, check_network,
-    check_unit_on, random_input,
+    check_unit_on, network_tolerance, random_input,
 };
 use tdc_generator::wording::counted;
 use tdc_runtime::WeightFile;
@@ -193,17 +193,19 @@ fn check_whole(
         .layers
         .iter()
         .max_by(|a, b| a.2.relative.total_cmp(&b.2.relative));
+    let is_amplified = check.exceeds_tolerance && check.failure.is_none();
     if let Some((layer, _, deviation)) = worst {
         report = json!({
             "gpu": gpu,
             "layers": check.layers.len(),
             "worst_layer": layer,
             "worst_relative_error": deviation.relative,
+            "amplifies_errors": is_amplified,
             "output_relative_error": check.layers.last().map(|(_, _, last)| last.relative),
         });
         if !args.json {
             print(format_args!(
-                "{}    network {} for {gpu}, input {}: {}, largest relative error {:.1e} in `{layer}`\n",
+                "{}    network {} for {gpu}, input {}: {}, largest relative error {:.1e} in `{layer}`{}\n",
                 if check.failure.is_none() {
                     "ok  "
                 } else {
@@ -212,7 +214,14 @@ fn check_whole(
                 network.name,
                 plan.input_shapes(),
                 counted(check.layers.len(), "layer"),
-                deviation.relative
+                deviation.relative,
+                match is_amplified {
+                    true => format!(
+                        ", above {:.0e} because the network amplifies errors",
+                        network_tolerance(plan)
+                    ),
+                    false => String::new(),
+                }
             ))?;
         }
     }

@@ -1,9 +1,10 @@
 //! The context of the kernel's template. Templates use the integers as constants, by their names in upper case.
 
 use super::geometry::{Geometry, run_reach};
-use super::shared_memory::{BARRIER_FLOATS, WEIGHT_COPIES};
+use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::InvertedResidualProblem;
 use crate::scheme::factor::FactorContext;
+use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N};
 use crate::scheme::{activation_function, packed_offsets};

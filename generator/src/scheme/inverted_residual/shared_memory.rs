@@ -1,10 +1,9 @@
 //! The shared memory of a block. All data have memory of their own.
 
+use crate::scheme::shared_offsets::{BARRIER_FLOATS, SharedOffsets};
+
 /// Bulk copies of weights, each with an mbarrier: those of the expansion, of the depthwise convolution, and of the projection.
 pub(super) const WEIGHT_COPIES: u32 = 3;
-
-/// Floats of an mbarrier.
-pub(super) const BARRIER_FLOATS: u32 = 2;
 
 /// Offsets in shared memory, in floats.
 pub(super) struct SharedMemory {
@@ -40,12 +39,8 @@ pub(super) struct Contents {
 
 impl SharedMemory {
     pub(super) fn new(contents: &Contents) -> Self {
-        let mut end = 0;
-        let mut place = |floats: u32| {
-            let at = end;
-            end = (end + floats).next_multiple_of(4);
-            at
-        };
+        let mut offsets = SharedOffsets::default();
+        let mut place = |floats: u32| offsets.place(floats);
         let mut memory = Self {
             expand_weights_at: place(contents.expand_weights),
             depthwise_weights_at: place(contents.depthwise_weights),
@@ -61,7 +56,7 @@ impl SharedMemory {
             copy_barriers_at: place(WEIGHT_COPIES * BARRIER_FLOATS),
             floats: 0,
         };
-        memory.floats = end;
+        memory.floats = offsets.floats();
         memory
     }
 }

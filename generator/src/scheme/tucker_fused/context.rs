@@ -6,8 +6,9 @@ mod output;
 mod weights;
 
 use super::geometry::TuckerFusedGeometry;
-use super::shared_memory::{BARRIER_FLOATS, CORE_MAX_BUFFER, FIRST_MAX_BUFFER, OUTPUT_MAX_BUFFER};
+use super::shared_memory::{CORE_MAX_BUFFER, FIRST_MAX_BUFFER, OUTPUT_MAX_BUFFER};
 use crate::ir::TuckerProblem;
+use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::tensor_core::{MMA_M, MMA_N};
 use factors::FactorsContext;
 use input::InputContext;

@@ -7,9 +7,7 @@ use super::cluster_split::ClusterSplit;
 use super::factors::Factors;
 use super::input_tile::InputTile;
 use super::sums::Sums;
-
-/// Floats of an mbarrier.
-pub(super) const BARRIER_FLOATS: u32 = 2;
+use crate::scheme::shared_offsets::{BARRIER_FLOATS, SharedOffsets};
 
 /// Buffers for the largest magnitudes of the warps: two for chunks of the input in turn, and one each for the output of the first factor,
 /// of the core, and of the layer.
@@ -133,12 +131,8 @@ impl Contents<'_> {
         let Self {
             tile, split, input, ..
         } = self;
-        let mut end = 0;
-        let mut place = |floats: u32| {
-            let at = end;
-            end = (end + floats).next_multiple_of(4);
-            at
-        };
+        let mut offsets = SharedOffsets::default();
+        let mut place = |floats: u32| offsets.place(floats);
         let has_next = u32::from(factors.next.is_some());
         let next_received = match tile.blocks_n {
             1 => 0,
@@ -160,7 +154,7 @@ impl Contents<'_> {
             exchange_barriers_at: place(self.if_clustered(BARRIER_FLOATS * (2 + has_next))),
             copy_barriers_at: place(BARRIER_FLOATS * (factors.chunks() + has_next)),
         };
-        (data, end)
+        (data, offsets.floats())
     }
 
     fn reused(&self, factors: &Factors) -> ReusedMemory {

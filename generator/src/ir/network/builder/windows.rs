@@ -92,26 +92,14 @@ impl NetworkBuilder {
         options: ConvTransposeOptions,
     ) -> Option<(OpKind, TensorShape)> {
         let before = self.errors.len();
+        self.check_window_sizes(index, options.kernel, options.stride, options.dilation);
         self.check_positive(index, "n", &[options.n]);
-        self.check_positive(index, "kernel", &options.kernel);
-        self.check_positive(index, "stride", &options.stride);
-        self.check_positive(index, "dilation", &options.dilation);
         self.check_positive(index, "groups", &[options.groups]);
         if self.errors.len() > before {
             return None;
         }
         let (n, groups) = (options.n, options.groups);
-        if !x.c.is_multiple_of(groups) || !n.is_multiple_of(groups) {
-            self.error(
-                SpecLocation::Key(index, "groups"),
-                format!(
-                    "{groups} groups do not divide {} input and {n} output channels",
-                    x.c
-                ),
-                "groups must divide both",
-            );
-            return None;
-        }
+        self.check_groups(index, [x.c, n], groups)?;
         let [r, s] = options.kernel;
         let problem = ConvTransposeProblem {
             shape: ConvShape {
@@ -175,25 +163,14 @@ impl NetworkBuilder {
         options: &ConvOptions,
     ) -> Option<ConvShape> {
         let before = self.errors.len();
+        self.check_window_sizes(index, options.kernel, options.stride, options.dilation);
         self.check_positive(index, "n", &[options.n]);
-        self.check_positive(index, "kernel", &options.kernel);
-        self.check_positive(index, "stride", &options.stride);
-        self.check_positive(index, "dilation", &options.dilation);
         self.check_positive(index, "groups", &[options.groups]);
         if self.errors.len() > before {
             return None;
         }
         let groups = options.groups;
-        if !x.c.is_multiple_of(groups) || !options.n.is_multiple_of(groups) {
-            self.error(
-                SpecLocation::Key(index, "groups"),
-                format!(
-                    "{groups} groups do not divide {} input and {} output channels",
-                    x.c, options.n
-                ),
-                "groups must divide both",
-            );
-        }
+        self.check_groups(index, [x.c, options.n], groups);
         self.check_decomposition(index, x, options);
         let padding = match options.pad {
             PaddingOption::Pixels(padding) => padding,
@@ -241,9 +218,7 @@ impl NetworkBuilder {
         options: &PoolOptions,
     ) -> Option<(OpKind, TensorShape)> {
         let before = self.errors.len();
-        self.check_positive(index, "kernel", &options.kernel);
-        self.check_positive(index, "stride", &options.stride);
-        self.check_positive(index, "dilation", &options.dilation);
+        self.check_window_sizes(index, options.kernel, options.stride, options.dilation);
         if self.errors.len() > before {
             return None;
         }
@@ -299,6 +274,32 @@ impl NetworkBuilder {
         };
         let y = TensorShape::new(x.batch, x.c, rows, columns);
         (self.errors.len() == before).then_some((OpKind::Pool(pool), y))
+    }
+
+    fn check_window_sizes(
+        &mut self,
+        index: usize,
+        kernel: [u32; 2],
+        stride: [u32; 2],
+        dilation: [u32; 2],
+    ) {
+        self.check_positive(index, "kernel", &kernel);
+        self.check_positive(index, "stride", &stride);
+        self.check_positive(index, "dilation", &dilation);
+    }
+
+    /// Checks that groups divide the input and the output channels.
+    fn check_groups(&mut self, index: usize, channels: [u32; 2], groups: u32) -> Option<()> {
+        let [c, n] = channels;
+        if !c.is_multiple_of(groups) || !n.is_multiple_of(groups) {
+            self.error(
+                SpecLocation::Key(index, "groups"),
+                format!("{groups} groups do not divide {c} input and {n} output channels"),
+                "groups must divide both",
+            );
+            return None;
+        }
+        Some(())
     }
 
     /// Checks that a window with its dilation fits into the padded input, beyond which it may reach by `overhang`, and that the padded

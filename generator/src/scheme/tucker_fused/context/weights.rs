@@ -1,7 +1,7 @@
 //! Copies of weights and scales.
 
+use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::tucker_fused::geometry::TuckerFusedGeometry;
-use crate::scheme::tucker_fused::shared_memory::BARRIER_FLOATS;
 use serde::Serialize;
 
 #[derive(Serialize)]
