@@ -30,7 +30,7 @@ fn unit_tolerance(plan: &NetworkPlan) -> f64 {
 
 /// The bounds of all values of a network for given inputs.
 ///
-/// Some networks amplify errors. With random weights, random errors of 1e-7 in each layer of MobileNet-v2 become 1e-5. The bound of a value
+/// Some networks amplify errors. With random weights, random errors of 1e-7 in each layer of MobileNet-v2 become 2e-5. The bound of a value
 /// is therefore at least twice the error that it has where all convolutions and linear layers have random errors as large as the bound of
 /// the network's least precise unit: twice, because these errors and those that were found are samples.
 pub(super) struct ErrorBound<'a> {
