@@ -642,6 +642,50 @@ fn random_mobile_network(index: usize) -> Network {
     builder.finish()
 }
 
+/// A dense block (DenseNet): layers of a 1x1 convolution after a prologue, and a convolution that is appended to all before.
+fn random_dense_network(index: usize) -> Network {
+    let mut builder = random_builder("dense", index, &[8, 12, 20]);
+    let mut all = builder.values.len() - 1;
+    for layer in 0..builder.pick(&[2, 3]) {
+        let x = builder.values[all].1;
+        let activation = builder.activation();
+        let bn = builder.bn();
+        let prologue = OpOptions::ScaleShift(ScaleShiftOptions { bn, activation });
+        let last = builder.values.len() - 1;
+        builder.push(&[all], prologue, x);
+        let conv = |builder: &mut RandomNetworkBuilder, n: u32, kernel: u32| {
+            let mut options = ConvOptions::new(n);
+            options.kernel = [kernel; 2];
+            (options.bias, options.bn) = (builder.flag(), builder.bn());
+            options.activation = builder.activation();
+            options.precision = builder.precision;
+            options
+        };
+        let channels = builder.pick(&[16, 24, 37]);
+        let first = conv(&mut builder, channels, 1);
+        builder.push_conv(last + 1, first);
+        let (grown, kernel) = (builder.pick(&[4, 8, 13]), builder.pick(&[3, 3, 5]));
+        let growth = conv(&mut builder, grown, kernel);
+        builder.push_conv(last + 2, growth);
+        let y = builder.values[last + 3].1;
+        let both = TensorShape { c: x.c + y.c, ..x };
+        builder.push(&[all, last + 3], OpOptions::Concat, both);
+        all = last + 4;
+        if layer == 0 && builder.random.below(4) == 0 {
+            // Another reader of the new channels.
+            builder.push(&[last + 3], OpOptions::Activation(Activation::Tanh), y);
+        }
+    }
+    let n = builder.pick(&[8, 17]);
+    let options = ConvOptions {
+        kernel: [1, 1],
+        precision: builder.precision,
+        ..ConvOptions::new(n)
+    };
+    builder.push_conv(all, options);
+    builder.finish()
+}
+
 /// Numbers of units of a scheme.
 fn units_of(plans: &[NetworkPlan], scheme: &str) -> usize {
     let units = plans.iter().flat_map(|plan| &plan.units);
@@ -802,6 +846,12 @@ fn random_mobile_networks_match_the_reference() {
 }
 
 #[test]
+fn random_dense_networks_match_the_reference() {
+    let plans = assert_right(4, random_dense_network, cpu_after_compiling);
+    assert!(units_of(&plans, "dense_step") > 1);
+}
+
+#[test]
 fn random_networks_survive_as_configs() {
     for index in 0..300 {
         for network in [
@@ -809,6 +859,7 @@ fn random_networks_survive_as_configs() {
             random_chain(index),
             random_module(index),
             random_mobile_network(index),
+            random_dense_network(index),
         ] {
             let text = yaml::network_text(&network);
             let read = yaml::parse(&text, "written", &Overrides::default());
@@ -850,6 +901,14 @@ mod deep {
 
     #[test]
     #[ignore = "deep tier"]
+    fn random_dense_networks_match_the_reference() {
+        let count = count(20);
+        let plans = assert_right(count, random_dense_network, cpu_after_compiling);
+        assert!(units_of(&plans, "dense_step") > count / 2);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
     fn random_tucker_chains_match_the_reference() {
         let count = count(10);
         let fused_with_next =
@@ -871,4 +930,5 @@ fn random_networks_match_the_reference_on_a_gpu() {
     assert_right(50, random_chain, gpu_here);
     assert_right(50, random_module, gpu_here);
     assert_right(50, random_mobile_network, gpu_here);
+    assert_right(50, random_dense_network, gpu_here);
 }

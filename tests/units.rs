@@ -11,8 +11,8 @@ use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, DenseStepProblem,
+    Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
     InvertedResidualProblem, Layout, LinearProblem, Lrn, LrnProblem, NextFactor, NormalizeProblem,
     PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem, ProjectedProblem, Prologue,
     Reduce, ReferenceInputs, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TensorShape,
@@ -1096,6 +1096,64 @@ fn inverted_residual_units(count: usize) -> Vec<PlannedUnit> {
     units(&requests)
 }
 
+/// Dense steps: channels that are multiples of the MMA tiles or not, strides, dilation, uneven padding, images that tiles divide or not,
+/// batches, with and without prologue, and any tile.
+fn dense_step_units(count: usize) -> Vec<PlannedUnit> {
+    let scheme = tdc_generator::scheme::scheme("dense_step").unwrap();
+    let mut random = Random::new(53);
+    let mut requests = Vec::new();
+    for index in 0..count as u32 {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let mut epilogue = |index| Epilogue {
+            bias: pick(&[0, 1, 1]) == 1,
+            residual: false,
+            activation: activation(index),
+        };
+        let (grown, of_pointwise) = (epilogue(index), epilogue(index / 3 + 1));
+        let mut uneven = || pick(&[0, 1, 1, 2]);
+        let padding = Padding {
+            top: uneven(),
+            left: uneven(),
+            bottom: uneven(),
+            right: uneven(),
+        };
+        let growth = ConvShape {
+            batch: pick(&[1, 1, 3]),
+            padding,
+            stride: [pick(&[1, 1, 2, 3]), pick(&[1, 1, 2, 3])],
+            dilation: [pick(&[1, 1, 2]), pick(&[1, 1, 2])],
+            ..ConvShape::new(
+                pick(&[8, 19, 64, 128]),
+                pick(&[1, 12, 16, 32, 37]),
+                pick(&[9, 13, 14, 21]),
+                pick(&[9, 11, 14, 28]),
+                pick(&[1, 3, 3, 5]),
+                pick(&[1, 3, 3, 5]),
+            )
+        };
+        let problem = Problem::DenseStep(DenseStepProblem {
+            growth,
+            grown,
+            before: pick(&[16, 48, 80, 112, 208]),
+            n: pick(&[8, 23, 64, 97, 128]),
+            prologue: (index % 4 != 0).then(|| Prologue {
+                activation: activation(index / 2),
+            }),
+            epilogue: of_pointwise,
+            precision: match index % 5 {
+                0 | 1 => Precision::Fp32,
+                2 => Precision::Tf32,
+                3 => Precision::Fp16,
+                _ => Precision::Bf16,
+            },
+        });
+        let tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
+        let tile = &tiles[random.below(tiles.len() as u64) as usize];
+        requests.push((problem, "dense_step", Some(tile.0.clone())));
+    }
+    units(&requests)
+}
+
 /// Numbers for [`activation`].
 const INDICES: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
@@ -1811,6 +1869,7 @@ mod random {
         stride_fixed_is_right: stride_fixed_units, 6 of 40;
         input_stationary_is_right: input_stationary_units, 6 of 60;
         squeeze_excite_is_right: squeeze_excite_units, 16 of 120;
+        dense_step_is_right: dense_step_units, 8 of 100;
         inverted_residual_is_right: inverted_residual_units, 8 of 100;
         padded_channels_do_not_contribute: padded_units, 3 of 12;
     }
@@ -2305,6 +2364,7 @@ fn factorised_layers_and_published_schemes_are_right_on_a_gpu() {
         tucker_units(300),
         tucker_kinds(),
         squeeze_excite_units(200),
+        dense_step_units(300),
         inverted_residual_units(300),
         published_tvm_units(),
         tvm_units(300),

@@ -43,10 +43,11 @@ pub use network::{
 };
 pub use ops::{
     AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvTransposeProblem,
-    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, FusedTucker,
-    GlobalPoolProblem, Interpolation, InvertedResidualProblem, LinearProblem, Lrn, LrnProblem,
-    NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem, Problem, ProblemKind,
-    ProjectedProblem, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem, TuckerProblem,
+    ConvertProblem, Coordinates, CpProblem, DenseStepProblem, Elementwise, ElementwiseProblem,
+    FusedTucker, GlobalPoolProblem, Interpolation, InvertedResidualProblem, LinearProblem, Lrn,
+    LrnProblem, NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem, Problem,
+    ProblemKind, ProjectedProblem, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
+    TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{

@@ -76,7 +76,7 @@ pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_w
 pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
-    LayerPlan, MergedOutput, NetworkPlan, PlannedTensor, plan_network, plan_network_with,
+    LayerPlan, NetworkPlan, OtherOutput, PlannedTensor, plan_network, plan_network_with,
 };
 pub use network_time::{LayerPart, LayerTime, NetworkTime, StepTime};
 pub use paper::PaperPrediction;

@@ -9,6 +9,7 @@ mod convolution;
 mod cp;
 mod cp_chain;
 mod cp_fused;
+mod dense_step;
 mod depthwise;
 mod depthwise_nhwc;
 mod device;
@@ -83,6 +84,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &depthwise_nhwc::DepthwiseNhwc,
     &direct::Direct,
     &tucker_fused::TuckerFused,
+    &dense_step::DenseStep,
     &inverted_residual::InvertedResidual,
     &cp_chain::CpChain,
     &cp_fused::CpFused,

@@ -238,6 +238,30 @@ fn the_inverted_residuals_of_mobilenet_v2_are_units() {
     assert_eq!(names, expected);
 }
 
+/// Two convolutions of adjacent dense layers are one launch wherever images have 14x14 or 7x7 pixels; the last ones of a block are followed by
+/// a transition, which has more output channels.
+#[test]
+fn the_dense_steps_of_densenet121_are_units() {
+    let options = Overrides {
+        dense: true,
+        ..Overrides::default()
+    };
+    let network = network("densenet121.yaml", &options);
+    let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
+    let layers = plan.layers.iter();
+    let fused = layers.filter(|layer| plan.units[layer.unit].scheme == "dense_step");
+    let names: Vec<_> = fused.map(|layer| layer.name.clone()).collect();
+    for (block, layers) in [(3, 24), (4, 16)] {
+        for layer in 1..layers {
+            let conv = |layer: u32, conv: u32| {
+                format!("features.denseblock{block}.denselayer{layer}.conv{conv}")
+            };
+            let name = format!("{}+{}", conv(layer, 2), conv(layer + 1, 1));
+            assert!(names.contains(&name), "{name}");
+        }
+    }
+}
+
 /// The BatchNorm after a convolution in torchvision.
 fn norm_after(network: &str, conv: &str) -> Option<String> {
     match network {
@@ -384,15 +408,13 @@ fn a_densenet_block_shares_one_buffer() {
                     1 => "features.pool0".to_owned(),
                     _ => format!("features.transition{}.pool", block - 1),
                 };
-                let parts: Vec<_> = plan
-                    .layers
-                    .iter()
-                    .filter(|layer| {
-                        let added = layer.output_op.starts_with(&prefix)
-                            && layer.output_op.ends_with(".conv2");
-                        added || layer.output_op == start
+                let outputs = plan.layers.iter().flat_map(|layer| layer.outputs());
+                let parts: Vec<_> = outputs
+                    .filter(|(op, _)| {
+                        let added = op.starts_with(&prefix) && op.ends_with(".conv2");
+                        added || *op == start
                     })
-                    .map(|layer| layer.y)
+                    .map(|(_, y)| *y)
                     .collect();
                 assert_eq!(parts.len(), 1 + len);
                 let mut offset = 0;

@@ -16,6 +16,8 @@ pub enum Arg {
     /// `const float*`: the second operand, which is the residual of a convolution or the right-hand side of
     /// an addition.
     Residual,
+    /// `float*`: the second operand of a unit that appends channels to it, see [`Arg::Residual`].
+    Concatenation,
     /// `const float*`: the block that [`WeightLayout::pack`] writes; the first one if there are several.
     Packed,
     /// `const float*`: a later block, in a sequence of units.
@@ -73,7 +75,7 @@ impl Bindings {
     pub const fn get(&self, arg: Arg) -> u64 {
         match arg {
             Arg::X => self.x,
-            Arg::Residual => self.residual,
+            Arg::Residual | Arg::Concatenation => self.residual,
             Arg::Packed => self.packed,
             Arg::PackedAt { offset } => self.packed + offset,
             Arg::Bias => self.bias,

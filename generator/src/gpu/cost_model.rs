@@ -201,6 +201,28 @@ constants! {
 }
 
 constants! {
+    /// `dense_step`; clocks of an SM.
+    DenseStepConstants {
+        /// A block: its barriers, and the loads of the input.
+        block = 2200.0,
+        /// Factor on the latencies of the steps of both convolutions.
+        steps = 1.0,
+        /// Staging a channel quad, for each warp.
+        staged_load = 20.0,
+        /// Adding the sums of a quad of new channels, and staging it; for each warp.
+        grown_quad = 60.0,
+        /// The exchange of partial sums in a cluster, and each value that a block exchanges.
+        exchange = 300.0,
+        /// See [`exchange`](Self::exchange).
+        exchanged_value = 0.3,
+        /// Copying a packed weight to shared memory.
+        weight = 0.01,
+        /// Fraction of a block's work that each other block on the same SM delays it by.
+        co_resident_block = 0.5,
+    }
+}
+
+constants! {
     /// `cp_chain`; clocks of an SM.
     CpChainConstants {
         /// Reading 128 bytes of shared memory, in instructions of an SM.
@@ -463,6 +485,10 @@ groups! {
     tucker_fused: TuckerFusedConstants,
     /// `tucker_fused` with products in tf32 or fp16, which have the same kernel.
     tucker_fused_half: TuckerFusedConstants,
+    /// `dense_step` with products in fp32.
+    dense_step: DenseStepConstants,
+    /// `dense_step` with products in tf32, fp16 or bf16, which have the same kernel.
+    dense_step_half: DenseStepConstants,
     /// `inverted_residual` with products in fp32.
     inverted_residual: InvertedResidualConstants,
     /// `inverted_residual` with products in tf32, fp16 or bf16, which have the same kernel.
@@ -518,6 +544,14 @@ impl CostModel {
         match products {
             Products::Fp32 => &self.tucker_fused,
             Products::Tf32 | Products::Half => &self.tucker_fused_half,
+        }
+    }
+
+    /// The constants of `dense_step`.
+    pub(crate) fn dense_step(&self, products: Products) -> &DenseStepConstants {
+        match products {
+            Products::Fp32 => &self.dense_step,
+            Products::Tf32 | Products::Half => &self.dense_step_half,
         }
     }
 

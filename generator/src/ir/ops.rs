@@ -8,6 +8,7 @@ mod conv;
 mod conv_transpose;
 mod convert;
 mod cp;
+mod dense_step;
 mod elementwise;
 mod global_pool;
 mod inverted_residual;
@@ -32,6 +33,7 @@ pub use conv_transpose::ConvTransposeProblem;
 pub use conv_transpose::conv_transpose_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
+pub use dense_step::DenseStepProblem;
 pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
 #[cfg(feature = "check")]
 pub use elementwise::{prelu, shuffled};
@@ -88,6 +90,12 @@ pub trait ProblemKind {
     /// The elements of a residual that are read, which need not be all.
     fn residual_read(&self) -> TensorShape {
         self.residual_shape()
+    }
+
+    /// The last channels of the residual that the unit writes, after those that it reads: it appends them to a concatenation. 0 if it only
+    /// reads the residual.
+    fn appended_channels(&self) -> u32 {
+        0
     }
 
     /// Whether a bias is added.
@@ -160,6 +168,12 @@ pub trait ProblemKind {
     /// The exact result in float64, with prologue and epilogue, for dense NCHW tensors.
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &super::ReferenceInputs) -> Vec<f64>;
+
+    /// The exact values of the [appended channels](Self::appended_channels), dense NCHW.
+    #[cfg(feature = "check")]
+    fn appended_reference(&self, _inputs: &super::ReferenceInputs) -> Vec<f64> {
+        Vec::new()
+    }
 }
 
 /// The epilogue that is measured for all problems whose partial sums are added in a fixed order, see [`ProblemKind::measured`].
@@ -221,6 +235,8 @@ pub enum Problem {
     ChannelNorm(ChannelNormProblem),
     /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
+    /// The end of a dense layer and the start of the next one.
+    DenseStep(DenseStepProblem),
     /// The three convolutions of an inverted residual in sequence.
     InvertedResidual(InvertedResidualProblem),
     /// A product with factors that are computed from the averages of all channels.
@@ -248,6 +264,7 @@ impl Problem {
             Self::Resize(kind) => kind,
             Self::ChannelNorm(kind) => kind,
             Self::GlobalPool(kind) => kind,
+            Self::DenseStep(kind) => kind,
             Self::InvertedResidual(kind) => kind,
             Self::SqueezeExcite(kind) => kind,
             Self::Elementwise(kind) => kind,
@@ -272,6 +289,7 @@ impl Problem {
             Self::Resize(resize) => &mut resize.x.batch,
             Self::ChannelNorm(norm) => &mut norm.x.batch,
             Self::GlobalPool(pool) => &mut pool.x.batch,
+            Self::DenseStep(step) => &mut step.growth.batch,
             Self::InvertedResidual(block) => &mut block.depthwise.batch,
             Self::SqueezeExcite(excite) => &mut excite.x.batch,
             Self::Elementwise(elementwise) => &mut elementwise.x.batch,

@@ -183,7 +183,7 @@ pub(super) fn concurrent_times(
 /// The memory that a task reads and writes: values that own it, each with the range of elements of an image.
 struct Accesses {
     reads: Vec<Range>,
-    writes: Range,
+    writes: Vec<Range>,
 }
 
 #[derive(Clone, Copy)]
@@ -224,14 +224,21 @@ impl Accesses {
         Self {
             reads: task.reads().map(whole).collect(),
             // Further outputs follow the first one.
-            writes: Range::new(graph, task.y, task.problem.kind().output()),
+            writes: std::iter::once(Range::new(graph, task.y, task.problem.kind().output()))
+                .chain(task.appended.map(whole))
+                .collect(),
         }
     }
 
     /// Whether the order of two tasks matters: one writes what the other reads or writes.
     fn conflict_with(&self, other: &Self) -> bool {
-        let reads = |a: &Self, b: &Self| a.reads.iter().any(|read| read.overlaps(&b.writes));
-        reads(self, other) || reads(other, self) || self.writes.overlaps(&other.writes)
+        let overlap = |some: &[Range], others: &[Range]| {
+            let mut some = some.iter();
+            some.any(|one| others.iter().any(|other| one.overlaps(other)))
+        };
+        overlap(&self.reads, &other.writes)
+            || overlap(&other.reads, &self.writes)
+            || overlap(&self.writes, &other.writes)
     }
 }
 

@@ -7,6 +7,7 @@
 //! - `fused_factors`: all factors of a Tucker or CP layer by one unit, and all but the first of a Tucker layer;
 //! - `next_factor`: these together with the first factor of the next Tucker layer;
 //! - `squeeze_excite`: average, two fully connected layers and product of a squeeze-and-excite;
+//! - `dense_step`: the last convolution of a dense layer and the first one of the next layer, which reads the concatenation;
 //! - `inverted_residual`: the 1x1, depthwise and 1x1 convolutions of an inverted residual;
 //! - `merged`: several convolutions of the same input and geometry as one;
 //! - `linear_as_convolution`: a linear layer for several images as a 1x1 convolution;
@@ -37,6 +38,7 @@
 
 mod candidate;
 mod conversions;
+mod dense_step;
 mod formats;
 mod fused_factors;
 mod inverted_residual;
@@ -64,6 +66,7 @@ impl TaskGraph {
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
         squeeze_excite::add(self, &mut candidates);
+        dense_step::add(self, &mut candidates);
         inverted_residual::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
@@ -74,6 +77,7 @@ impl TaskGraph {
     /// The same without the kinds that `compress` does not consider: squeeze-and-excites in fewer launches, and normalised inputs.
     pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_of_single_layers();
+        dense_step::add(self, &mut candidates);
         inverted_residual::add(self, &mut candidates);
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
@@ -104,11 +108,12 @@ pub(crate) struct SharedLaunch {
 
 #[cfg(feature = "compress")]
 impl SharedLaunch {
-    /// All that a plan may have of a graph: convolutions with projection shortcuts, merged siblings, then inverted residuals.
+    /// All that a plan may have of a graph: convolutions with projection shortcuts, merged siblings, dense steps, then inverted residuals.
     pub(crate) fn of_graph(graph: &TaskGraph) -> Vec<Self> {
         let mut candidates = Vec::new();
         projection::add(graph, &mut candidates);
         merged::add(graph, &mut candidates);
+        dense_step::add(graph, &mut candidates);
         inverted_residual::add(graph, &mut candidates);
         let launches = candidates.into_iter().map(|candidate| Self {
             layers: candidate.task.parameters.layers(),

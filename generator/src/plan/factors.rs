@@ -172,6 +172,7 @@ impl TaskGraph {
                     problem,
                     x: values.x,
                     residual: values.residual,
+                    appended: None,
                     y: values.y,
                     parameters: Parameters {
                         layer: Some(ops.layer),
@@ -203,6 +204,7 @@ impl TaskGraph {
                 problem,
                 x,
                 residual: values.residual.filter(|_| is_last),
+                appended: None,
                 y,
                 parameters: Parameters {
                     layer: Some(ops.layer),

@@ -224,6 +224,7 @@ impl Folder<'_> {
             problem: Problem::Normalize(NormalizeProblem { x: op.y, from }),
             x: given,
             residual: None,
+            appended: None,
             y: ValueId(id.0),
             parameters: Parameters {
                 scale_shift: Some(id),
@@ -531,6 +532,7 @@ impl Folder<'_> {
             problem,
             x: from,
             residual: None,
+            appended: None,
             y: to,
             parameters: Parameters::default(),
             scheme: None,
@@ -554,6 +556,7 @@ impl Folder<'_> {
             problem,
             x: ValueId(op.inputs[0].0),
             residual: residual.map(|op| ValueId(op.0)),
+            appended: None,
             y: ValueId(y.0),
             parameters,
             scheme: None,

@@ -41,7 +41,8 @@ pub struct Parameters {
     pub merged: Vec<MergedLayer>,
     /// The projection shortcut that is added to `layer`: their weights are one weight along I.
     pub projection: Option<Projection>,
-    /// The layers before `layer` in the same task, in order: `layer` is the last one of a squeeze-and-excite or an inverted residual.
+    /// The layers before `layer` in the same task, in order: `layer` is the last one of a squeeze-and-excite, a dense step or an
+    /// inverted residual.
     pub inner: Vec<InnerLayer>,
 }
 
@@ -126,6 +127,11 @@ impl Parameters {
         }
     }
 
+    /// Whether scale and shift of a prologue belong to the weights with this index: the first ones that are not those of an inner layer.
+    pub fn carries_prologue(&self, index: usize) -> bool {
+        index == self.inner.len()
+    }
+
     /// Whether bias and folded ops belong to the weights with this index in [`weights`](Self::weights): to the layer's last factor, or to
     /// the weights of a layer that is not factorised. Those of inner layers are theirs.
     pub fn carries_bias(&self, index: usize) -> bool {
@@ -145,8 +151,10 @@ pub struct Task {
     pub problem: Problem,
     /// Input.
     pub x: ValueId,
-    /// Second input: of the output's shape, or that of a projection shortcut.
+    /// Second input: of the output's shape, that of a projection shortcut, or a concatenation.
     pub residual: Option<ValueId>,
+    /// The end of that concatenation, if the task writes it.
+    pub appended: Option<ValueId>,
     /// Output.
     pub y: ValueId,
     /// The source of its parameters.
@@ -161,6 +169,11 @@ impl Task {
     /// The values that the task reads: the input, then the residual.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> {
         std::iter::once(self.x).chain(self.residual)
+    }
+
+    /// The values that the task writes, without outputs that follow the first one.
+    pub fn writes(&self) -> impl Iterator<Item = ValueId> {
+        std::iter::once(self.y).chain(self.appended)
     }
 
     /// The values that the task reads, with their formats: a residual has that of the output.

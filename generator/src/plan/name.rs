@@ -6,6 +6,7 @@
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
 //!         | "invertedresidual" [_bB] _cC _eE _nN _hH _wW "_k" RxS [options] [epilogue] "_depthwise" [epilogue] "_project" [epilogue] [numbers]
+//!         | "densestep" [_bB] _cC "_grow" G "_before" B _nN _hH _wW "_k" RxS [options] [epilogue] "_concat" [_prologue[ACTIVATION]] [epilogue] [numbers]
 //!         | "projected" [_bB] _cC _hH _wW _nN "_shortcut" _cC _hH _wW [_sSTRIDE] [epilogue] [numbers]   two 1x1 convolutions, added
 //!         | "convert" sizes ("_hwcn" | "_nchw")                    the layout of the output, from or to HWCN
 //!         | "convert" sizes ["_from" nhwc] ["_tonhwc" | "_tonchw16" | "_tonchwbf16" | "_to" nhwc]

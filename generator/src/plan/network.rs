@@ -5,7 +5,7 @@ use super::carveout::set_carveouts;
 use super::choose::{Choice, Planner};
 use super::distinct::DistinctUnits;
 use super::error::PlanError;
-use super::graph::{Parameters, Task, TaskGraph, WeightPart};
+use super::graph::{Parameters, Task, TaskGraph, ValueId, WeightPart};
 use super::lowering::lower;
 use super::memory::{Location, MemoryPlan};
 use super::unit::{PlannedUnit, plan_problem, planned_unit};
@@ -32,7 +32,9 @@ pub struct LayerPlan {
     /// it in each image.
     pub y: Location,
     /// Outputs of the convolutions that are merged with this one. They follow `y` in each image.
-    pub merged: Vec<MergedOutput>,
+    pub merged: Vec<OtherOutput>,
+    /// The end of the second input, if that is a concatenation and the unit appends to it.
+    pub appended: Option<OtherOutput>,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
     /// Indices of its slots in the weight file: none, one, or consecutive ones, one for each factor.
@@ -46,17 +48,17 @@ pub struct LayerPlan {
 }
 
 impl LayerPlan {
-    /// The outputs that it writes, each with the name of its op, in the order in which they are stored.
+    /// The outputs that it writes, each with the name of its op.
     pub fn outputs(&self) -> impl Iterator<Item = (&str, &Location)> {
-        let merged = self.merged.iter();
-        let merged = merged.map(|output| (&output.output_op[..], &output.location));
-        std::iter::once((&self.output_op[..], &self.y)).chain(merged)
+        let others = self.merged.iter().chain(&self.appended);
+        let others = others.map(|output| (&output.output_op[..], &output.location));
+        std::iter::once((&self.output_op[..], &self.y)).chain(others)
     }
 }
 
-/// The output of a convolution that is merged with another one.
+/// An output of a unit beside its first one.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct MergedOutput {
+pub struct OtherOutput {
     /// Name of the op whose output it is.
     pub output_op: String,
     /// Its location.
@@ -220,10 +222,11 @@ pub(super) fn plan_network_fixed(
         let own = task_slots(&graph, task, variant(index));
         slots_end += own.len();
         slots.push(own);
-        let merged = task.parameters.merged.iter().map(|layer| MergedOutput {
-            output_op: graph.values[layer.y.0].name.clone(),
-            location: memory.location(&graph, layer.y),
-        });
+        let other = |value: ValueId| OtherOutput {
+            output_op: graph.values[value.0].name.clone(),
+            location: memory.location(&graph, value),
+        };
+        let merged = task.parameters.merged.iter().map(|layer| other(layer.y));
         layers.push(LayerPlan {
             name: task.name.clone(),
             output_op: graph.values[task.y.0].name.clone(),
@@ -232,6 +235,7 @@ pub(super) fn plan_network_fixed(
             residual: task.residual.map(|value| memory.location(&graph, value)),
             y: memory.location(&graph, task.y),
             merged: merged.collect(),
+            appended: task.appended.map(other),
             workspace: memory.workspaces[index],
             slots: (first_slot..slots_end).collect(),
             parameters: task.parameters.clone(),

@@ -129,6 +129,11 @@ fn layer_parts(graph: &TaskGraph, task: &Task) -> Vec<LayerPart> {
             let convolutions = projected.convolutions().map(Problem::Conv);
             layers.zip(convolutions).map(part).collect()
         }
+        (Problem::DenseStep(step), _) => {
+            let inner = parameters.inner.iter().map(|inner| inner.layer);
+            let convolutions = step.convolutions().map(Problem::Conv);
+            inner.chain([layer]).zip(convolutions).map(part).collect()
+        }
         (Problem::InvertedResidual(block), _) => {
             let inner = parameters.inner.iter().map(|inner| inner.layer);
             let convolutions = block.convolutions().map(Problem::Conv);

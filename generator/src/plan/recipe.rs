@@ -37,7 +37,8 @@ fn plan_recipes(network: &Network, plan: &NetworkPlan) -> Vec<(usize, SlotRecipe
             let op = source.map(|(op, _)| op);
             let carries_bias = parameters.carries_bias(index);
             let fold = parameters.fold.iter().filter(|_| carries_bias);
-            let before = parameters.scale_shift.filter(|_| index == 0);
+            let before = parameters.scale_shift;
+            let before = before.filter(|_| parameters.carries_prologue(index));
             let own = SlotRecipe {
                 slot: slots[slot].clone(),
                 weight: source.and_then(|(op, part)| {

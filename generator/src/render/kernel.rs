@@ -129,6 +129,9 @@ fn parameter(arg: Arg, kernel: &PlannedKernel) -> String {
     let declaration = match arg {
         Arg::X => return tensor_parameter("const ", kernel.x_dtype, "x", pdl),
         Arg::Residual => return tensor_parameter("const ", kernel.y_dtype, "residual", pdl),
+        Arg::Concatenation => {
+            return tensor_parameter("", kernel.y_dtype, "concatenation", pdl);
+        }
         Arg::Y => return tensor_parameter("", kernel.y_dtype, "y", pdl),
         Arg::Workspace { .. } => return tensor_parameter("", DType::Fp32, "workspace", pdl),
         Arg::Packed | Arg::PackedAt { .. } => "const float* __restrict__ packed",

@@ -5,7 +5,7 @@ use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Format, Precision, TensorShape, Tolerance};
 use crate::plan::{
-    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, MergedOutput, NetworkPlan,
+    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, OtherOutput,
     PlannedTensor, PlannedUnit, plans_by_gpu,
 };
 use crate::scheme::{TileField, scheme};
@@ -163,8 +163,10 @@ struct MemoryJson<'a> {
     residual: Option<&'a Location>,
     y: &'a Location,
     /// Outputs of merged convolutions, which follow `y` in each image.
-    #[serde(skip_serializing_if = "<[MergedOutput]>::is_empty")]
-    merged: &'a [MergedOutput],
+    #[serde(skip_serializing_if = "<[OtherOutput]>::is_empty")]
+    merged: &'a [OtherOutput],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    appended: Option<&'a OtherOutput>,
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
@@ -346,6 +348,7 @@ fn memory(layer: &LayerPlan) -> MemoryJson<'_> {
         residual: layer.residual.as_ref(),
         y: &layer.y,
         merged: &layer.merged,
+        appended: layer.appended.as_ref(),
         workspace: layer.workspace,
         weights: layer.slots.first().copied(),
     }

@@ -3,6 +3,7 @@
 //! its product is divided among the warps.
 
 mod arrangement;
+mod conditions;
 mod context;
 mod weight_layout;
 
@@ -10,6 +11,7 @@ use super::step_order::ChunkSteps;
 use super::tensor_core::{MMA_M, MMA_N, separate_accumulators};
 use arrangement::Arrangement;
 pub(super) use arrangement::{Arrangements, FactorProduct};
+pub(super) use conditions::{Rectangle, all_of};
 pub(super) use context::FactorContext;
 use serde::Serialize;
 pub(super) use weight_layout::{dim, lanes, pointwise};

@@ -15,6 +15,8 @@ pub struct ProblemData {
     scale: Vec<f32>,
     shift: Vec<f32>,
     expected: Vec<f64>,
+    /// Of the channels that a unit appends to its residual.
+    appended: Vec<f64>,
 }
 
 /// The number of different images in [`ProblemData::with_repeated_images`].
@@ -34,6 +36,11 @@ impl ProblemData {
     /// The exact result, NCHW.
     pub fn expected(&self) -> &[f64] {
         &self.expected
+    }
+
+    /// The exact values of the channels that a unit appends to its residual, NCHW; empty for most problems.
+    pub(super) fn appended(&self) -> &[f64] {
+        &self.appended
     }
 
     /// Operands for a seed.
@@ -72,7 +79,7 @@ impl ProblemData {
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-        let expected = problem.kind().reference(&ReferenceInputs {
+        let inputs = ReferenceInputs {
             x: &double(&x),
             residual: &double(&residual),
             weights: &weights
@@ -82,7 +89,9 @@ impl ProblemData {
             bias: &double(&bias),
             scale: &double(&scale),
             shift: &double(&shift),
-        });
+        };
+        let expected = problem.kind().reference(&inputs);
+        let appended = problem.kind().appended_reference(&inputs);
         Self {
             x,
             residual,
@@ -91,6 +100,7 @@ impl ProblemData {
             scale,
             shift,
             expected,
+            appended,
         }
     }
 
@@ -111,6 +121,7 @@ impl ProblemData {
             x: repeated(&data.x, images),
             residual: repeated(&data.residual, images),
             expected: repeated(&data.expected, images),
+            appended: repeated(&data.appended, images),
             ..data
         }
     }

@@ -6,7 +6,7 @@ use super::stored_tensor::{stored_words, values_of_words, word_count};
 use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, ProblemData, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{Format, Problem, Tensor};
+use crate::ir::{Format, Problem, Tensor, TensorShape};
 use crate::plan::PlannedUnit;
 
 /// The result of checking one unit.
@@ -31,6 +31,8 @@ struct DeviceTensors {
     y: GuardedBuffer,
     /// Words between consecutive parts of the output.
     y_stride: usize,
+    /// Words of the residual's images that the unit appends.
+    appended: AppendedWords,
     bindings: Bindings,
 }
 
@@ -77,6 +79,7 @@ impl DeviceTensors {
         let workspace =
             GuardedBuffer::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
         let y = GuardedBuffer::new(device, dense_parts(y).0 * y_stride, OUTPUT_POISON)?;
+        let appended = AppendedWords::new(&unit.problem, residual_stride);
         let bindings = Bindings {
             x: x.address,
             residual: residual.address,
@@ -96,17 +99,67 @@ impl DeviceTensors {
             workspace,
             y,
             y_stride,
+            appended,
             bindings,
         })
     }
 
-    /// The number of elements of inputs and their guards that were modified.
+    /// The number of elements of inputs and their guards that were modified, without the channels that the unit appends.
     fn modified_inputs(&self, device: &mut dyn Device) -> Result<usize, DeviceError> {
         let mut modified = 0;
-        for input in [&self.x, &self.residual, &self.packed, &self.bias] {
+        for input in [&self.x, &self.packed, &self.bias] {
             modified += count_differing(&input.read(device)?, &input.image);
         }
-        Ok(modified)
+        let mut residual = self.residual.read(device)?;
+        for place in self.appended.places() {
+            residual[place.clone()].copy_from_slice(&self.residual.image[place]);
+        }
+        Ok(modified + count_differing(&residual, &self.residual.image))
+    }
+
+    /// What a unit has written: its output with the words around it, and the channels that it has appended.
+    fn written(&self, device: &mut dyn Device) -> Result<[Vec<f32>; 2], DeviceError> {
+        let mut appended = Vec::new();
+        if self.appended.words > 0 {
+            let residual = self.residual.read(device)?;
+            appended.extend(self.appended.places().flat_map(|place| &residual[place]));
+        }
+        Ok([self.y.read(device)?, appended])
+    }
+}
+
+/// The channels that a unit appends to its residual, fp32 NCHW, in the residual's allocation.
+struct AppendedWords {
+    images: usize,
+    /// Words between consecutive images, before the appended channels in each, and of these.
+    stride: usize,
+    before: usize,
+    words: usize,
+}
+
+impl AppendedWords {
+    fn new(problem: &Problem, stride: usize) -> Self {
+        let shape = problem.residual_shape();
+        let channels = problem.kind().appended_channels();
+        let [words, all] = [channels, shape.c].map(|c| (u64::from(c) * shape.pixels()) as usize);
+        Self {
+            images: if channels > 0 {
+                shape.batch as usize
+            } else {
+                0
+            },
+            stride,
+            before: all - words,
+            words,
+        }
+    }
+
+    /// Their places in the allocation, for each image.
+    fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+        (0..self.images).map(|image| {
+            let start = MARGIN + image * self.stride + self.before;
+            start..start + self.words
+        })
     }
 }
 
@@ -182,13 +235,13 @@ fn run_and_compare(
     let variant = unit.variant();
     let run = |device: &mut dyn Device| {
         run_variant(device, variant, &tensors.bindings)?;
-        tensors.y.read(device)
+        tensors.written(device)
     };
     let first = run(device)?;
     let (mut last, mut same) = (first.clone(), true);
     for _ in 1..runs {
         last = run(device)?;
-        same &= count_differing(&last, &first) == 0;
+        same &= (0..2).all(|part| count_differing(&last[part], &first[part]) == 0);
     }
     let y = problem.kind().output();
     let (parts, part_words) = dense_parts(y);
@@ -198,8 +251,8 @@ fn run_and_compare(
         stride: tensors.y_stride,
     };
     let modified = output
-        .modified_outside(&first)
-        .max(output.modified_outside(&last))
+        .modified_outside(&first[0])
+        .max(output.modified_outside(&last[0]))
         + tensors.modified_inputs(device)?
         + tensors.workspace.modified_elements(device)?;
     if modified > 0 {
@@ -208,7 +261,20 @@ fn run_and_compare(
     if problem.is_deterministic() && !same {
         return Err(CheckFailure::NotDeterministic);
     }
-    let of_run = |run: &[f32]| deviation(problem, output.values(run), data.expected());
+    let of_run = |[y, appended]: &[Vec<f32>; 2]| {
+        let deviation = deviation(problem, output.values(y), data.expected());
+        let shape = TensorShape {
+            c: problem.kind().appended_channels(),
+            ..problem.residual_shape()
+        };
+        match shape.c {
+            0 => deviation,
+            _ => larger_deviation(
+                deviation,
+                Deviation::between(shape, appended, data.appended()),
+            ),
+        }
+    };
     let mut deviation = of_run(&first);
     if !same {
         deviation = larger_deviation(deviation, of_run(&last));

@@ -456,7 +456,7 @@ fn text_follows_the_style_rules() {
 
 #[test]
 fn units_have_single_blank_lines() {
-    for unit in inverted_residuals() {
+    for unit in units_of_several_layers() {
         let text = unit_text(&unit).unwrap();
         let (name, ends_blank) = (&unit.unit.name, text.contains("\n\n}\n"));
         assert!(
@@ -503,29 +503,48 @@ fn compiled_texts() -> Vec<(String, String)> {
             }
         }
     }
-    for unit in golden_units().into_iter().chain(inverted_residuals()) {
+    for unit in golden_units().into_iter().chain(units_of_several_layers()) {
         texts.push((unit.unit.name.to_string(), unit_text(&unit).unwrap()));
     }
     texts
 }
 
-/// Inverted residuals, which no golden folder has: by single blocks and by clusters, with and without what is optional.
-fn inverted_residuals() -> Vec<PlannedUnit> {
+/// Inverted residuals and dense steps, which no golden folder has: by single blocks and by clusters, with and without what is optional.
+fn units_of_several_layers() -> Vec<PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let requests = [
         (
-            "c24_e96_n40_h14_w14_k3x3_p1_bias_relu_depthwise_bias_relu_project_bias_residual",
-            [2, 7, 1, 8],
+            "invertedresidual_c24_e96_n40_h14_w14_k3x3_p1_bias_relu_depthwise_bias_relu_project_bias_residual",
+            "inverted_residual",
+            &[2, 7, 1, 8][..],
         ),
         (
-            "b2_c17_e40_n19_h9_w9_k1x3_s1x2_depthwise_project_tf32",
-            [1, 4, 3, 4],
+            "invertedresidual_b2_c17_e40_n19_h9_w9_k1x3_s1x2_depthwise_project_tf32",
+            "inverted_residual",
+            &[1, 4, 3, 4],
+        ),
+        (
+            "densestep_c64_grow32_before64_n128_h14_w14_k3x3_p1_bias_relu_concat_prologuerelu_bias_relu",
+            "dense_step",
+            &[1, 14, 4, 8, 2],
+        ),
+        (
+            "densestep_b2_c17_grow7_before12_n19_h9_w9_k1x3_s1x2_concat_tf32",
+            "dense_step",
+            &[1, 4, 1, 4, 1],
         ),
     ];
-    let unit = |(label, tile): (&str, [u32; 4])| {
-        let problem = problem_of_label(&format!("invertedresidual_{label}")).unwrap();
-        let scheme = Some("inverted_residual");
-        plan_problem(&mut planner, "net", "layer", &problem, scheme, Some(&tile)).unwrap()
+    let unit = |(label, scheme, tile): (&str, &str, &[u32])| {
+        let problem = problem_of_label(label).unwrap();
+        plan_problem(
+            &mut planner,
+            "net",
+            "layer",
+            &problem,
+            Some(scheme),
+            Some(tile),
+        )
+        .unwrap()
     };
     requests.map(unit).to_vec()
 }

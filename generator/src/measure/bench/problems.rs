@@ -127,6 +127,7 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
             Problem::Projected(projected) => {
                 projected.convolutions().map(|conv| (conv, None)).to_vec()
             }
+            Problem::DenseStep(step) => step.convolutions().map(|conv| (conv, None)).to_vec(),
             Problem::InvertedResidual(block) => {
                 block.convolutions().map(|conv| (conv, None)).to_vec()
             }

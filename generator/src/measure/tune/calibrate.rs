@@ -80,6 +80,14 @@ pub const GROUPS: &[Group] = &[
     },
     Group {
         products: Some(&[Products::Fp32]),
+        ..Group::of_schemes("dense_step", &["dense_step"])
+    },
+    Group {
+        products: Some(&[Products::Tf32, Products::Half]),
+        ..Group::of_schemes("dense_step_half", &["dense_step"])
+    },
+    Group {
+        products: Some(&[Products::Fp32]),
         ..Group::of_schemes("inverted_residual", &["inverted_residual"])
     },
     Group {
@@ -142,7 +150,7 @@ mod tests {
             let expected = match scheme.name() {
                 "convert" => 0,
                 "implicit_gemm" | "direct_tiled" => 3,
-                "tucker_fused" | "inverted_residual" | "wgmma" => 2,
+                "tucker_fused" | "dense_step" | "inverted_residual" | "wgmma" => 2,
                 nhwc if NHWC_SCHEMES.contains(&nhwc) => 2,
                 _ => 1,
             };

@@ -35,7 +35,8 @@ impl Candidate {
     /// The values that it writes, with the format.
     pub fn writes(&self) -> impl Iterator<Item = (ValueId, Format)> {
         let format = self.task.output_format();
-        self.outputs().map(move |value| (value, format))
+        let all = self.outputs().chain(self.task.appended);
+        all.map(move |value| (value, format))
     }
 
     /// The values that it writes, in the order in which they are stored.

@@ -61,6 +61,7 @@ fn conversion_task(name: String, problem: ConvertProblem, x: ValueId, y: ValueId
         problem: Problem::Convert(problem),
         x,
         residual: None,
+        appended: None,
         y,
         parameters: Parameters::default(),
         scheme: None,

@@ -74,6 +74,7 @@ fn projected(graph: &TaskGraph, sum: usize) -> Option<Candidate> {
             problem: Problem::Projected(problem),
             x: own.x,
             residual: Some(shortcut.x),
+            appended: None,
             y: last.y,
             parameters: Parameters {
                 projection: Some(added),

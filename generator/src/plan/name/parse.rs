@@ -3,8 +3,8 @@
 use super::problem_label;
 use crate::ir::{
     Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
-    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
+    ConvTransposeProblem, ConvertProblem, Coordinates, CpProblem, DType, DenseStepProblem,
+    Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation,
     InvertedResidualProblem, Layout, LinearProblem, Lrn, LrnProblem, MAX_ELEMENTS, NHWC_FORMATS,
     NextFactor, NormalizeProblem, PadMode, PadProblem, PoolKind, PoolProblem, Precision, Problem,
     ProjectedProblem, Prologue, Reduce, ResizeProblem, Rounding, Shortcut, SqueezeExciteProblem,
@@ -41,6 +41,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "globalmaxpool" | "globalavgpool" => words.global_pool(kind == "globalmaxpool")?,
         "normalize" => words.normalize()?,
         "projected" => words.projected()?,
+        "densestep" => words.dense_step()?,
         "invertedresidual" => words.inverted_residual()?,
         "squeezeexcite" => words.squeeze_excite()?,
         "softmax" => Problem::ChannelNorm(ChannelNormProblem {
@@ -159,6 +160,7 @@ fn is_sane(problem: &Problem) -> bool {
         && has_space
         && fits(problem.x().len())
         && fits(problem.y().len())
+        && (!problem.reads_residual() || fits(problem.residual_shape().len()))
         && problem.weights().iter().map(len).all(fits)
 }
 
@@ -412,6 +414,27 @@ impl Words<'_> {
         is_valid.then_some(Problem::Projected(problem))
     }
 
+    fn dense_step(&mut self) -> Option<Problem> {
+        let (batch, c) = (self.batch(), self.number("c")?);
+        let (grow, before) = (self.number("grow")?, self.number("before")?);
+        let n = self.number("n")?;
+        let problem = DenseStepProblem {
+            growth: self.filter(batch, c, grow)?,
+            grown: self.epilogue(),
+            before,
+            n,
+            prologue: match self.word("concat") {
+                true => self.prologue(),
+                false => return None,
+            },
+            epilogue: self.epilogue(),
+            precision: self.precision(),
+        };
+        let has_residual = problem.grown.residual || problem.epilogue.residual;
+        let is_possible = before > 0 && problem.growth.groups == 1 && !has_residual;
+        is_possible.then_some(Problem::DenseStep(problem))
+    }
+
     fn inverted_residual(&mut self) -> Option<Problem> {
         let (batch, c) = (self.batch(), self.number("c")?);
         let (expanded, n) = (self.number("e")?, self.number("n")?);
@@ -630,6 +653,8 @@ mod tests {
             "softmax_b2_c1000_h1_w1",
             "layernorm1em6_c96_h56_w56",
             "lrn5x1em4x0p75x1_b2_c96_h55_w55",
+            "densestep_c128_grow32_before624_n128_h14_w14_k3x3_p1_concat_prologuerelu_bias_relu",
+            "densestep_b2_c5_grow7_before3_n9_h14_w13_k3x5_s2x1_p1x2x0x1_d2_bias_relu_concat_silu_tf32",
             "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_bias_clip0x6_depthwise_bias_clip0x6_project_bias_residual",
             "invertedresidual_b2_c5_e7_n9_h14_w13_k3x5_s2x1_p1x2x0x1_d2_depthwise_relu_project_silu_tf32",
             "squeezeexcite_c96_h7_w7_n24_bias_relu_gate_bias_hardsigmoid",
@@ -732,6 +757,11 @@ mod tests {
             "padreflect_c1_h9_w1_p1",
             "padmirror_c1_h9_w9_p1",
             "lrn0x1x1x1_c1_h1_w1",
+            "densestep_c64_grow32_before64_n64_h14_w14_k3x3_p1",
+            "densestep_c64_grow32_before0_n64_h14_w14_k3x3_p1_concat",
+            "densestep_c64_grow32_before64_n64_h14_w14_k3x3_p1_g2_concat",
+            "densestep_c64_grow32_before64_n64_h14_w14_k3x3_p1_residual_concat",
+            "densestep_c64_grow32_before268435456_n64_h14_w14_k3x3_p1_concat",
             "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_depthwise",
             "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_project",
             "invertedresidual_c64_e384_n64_h14_w14_k3x3_p1_residual_depthwise_project",

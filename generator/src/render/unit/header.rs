@@ -3,7 +3,7 @@
 use super::launcher::launch_signature;
 use super::packer::{pack_signature, packer_names};
 use super::{has_batch_strides, unit_banner};
-use crate::ir::{DType, Format, Layout, TensorShape};
+use crate::ir::{DType, Format, Layout, Problem, TensorShape};
 use crate::plan::PlannedUnit;
 use crate::render::engine::{RenderError, render};
 use crate::render::wrap::{MAX_COLUMNS, wrap_words};
@@ -135,6 +135,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
         0 => "not used".to_owned(),
         _ => text,
     };
+    let appended = problem.kind().appended_channels();
     let packed = variant.packed_len() as u64;
     let bias = u64::from(variant.bias_len);
     let mut rows = vec![
@@ -151,15 +152,21 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<String> {
         ),
         ("bias", unless_zero(bias, format!("{bias} values"))),
         (
-            "residual",
+            if appended > 0 {
+                "concatenation"
+            } else {
+                "residual"
+            },
             unless_zero(
                 u64::from(problem.reads_residual()),
                 format!(
                     "{}, {}; aligned to 16 bytes",
                     tensor(problem.residual_shape(), y.format),
                     match problem {
-                        crate::ir::Problem::Projected(_) => "the input of the projection shortcut",
-                        _ => "added",
+                        Problem::Projected(_) => "the input of the projection shortcut".to_owned(),
+                        _ if appended > 0 =>
+                            format!("of which the last {appended} channels are written"),
+                        _ => "added".to_owned(),
                     }
                 ),
             ),

@@ -69,7 +69,10 @@ pub(super) fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String 
         pointer(&format!("const {x_type}"), "x", Arg::X),
         pointer("const float", "packed", Arg::Packed),
         pointer("const float", "bias", Arg::Bias),
-        pointer(&format!("const {y_type}"), "residual", Arg::Residual),
+        match args.contains(&Arg::Concatenation) {
+            true => pointer(y_type, "concatenation", Arg::Concatenation),
+            false => pointer(&format!("const {y_type}"), "residual", Arg::Residual),
+        },
         pointer(y_type, "y", Arg::Y),
         format!("void* {}", named("workspace", uses_workspace)),
         "cudaStream_t stream".to_owned(),
@@ -223,6 +226,7 @@ fn argument(arg: Arg) -> String {
     match arg {
         Arg::X => "x".to_owned(),
         Arg::Residual => "residual".to_owned(),
+        Arg::Concatenation => "concatenation".to_owned(),
         Arg::Packed => "packed".to_owned(),
         Arg::PackedAt { offset } => format!("packed + {}", offset / 4),
         Arg::Bias => "bias".to_owned(),

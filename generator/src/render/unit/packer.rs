@@ -129,6 +129,10 @@ pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
                 .chain(biases.map(|(name, _)| name))
                 .collect::<Vec<_>>()
         }
+        Problem::DenseStep(problem) => {
+            let weights: &[&str] = &["_growth", "_pointwise", "_growth_bias"];
+            &weights[..weights.len() - usize::from(!problem.grown.bias)]
+        }
         Problem::SqueezeExcite(problem) => {
             let weights: &[&str] = &["_squeeze", "_excite", "_squeeze_bias"];
             &weights[..weights.len() - usize::from(!problem.squeeze.bias)]
@@ -327,6 +331,8 @@ mod tests {
             "globalavgpool_c5_h7_w7",
             "conv_c5_n7_h9_w9_k3x3_bias",
             "tucker_c32_d8x8_n32_h9_w9_k3x3_p1",
+            "densestep_c16_grow8_before16_n16_h9_w9_k3x3_p1_bias_concat_prologuerelu_bias",
+            "densestep_c16_grow8_before16_n16_h9_w9_k3x3_p1_concat_bias",
             "invertedresidual_c16_e32_n16_h9_w9_k3x3_p1_bias_depthwise_bias_project_bias",
             "invertedresidual_c16_e32_n16_h9_w9_k3x3_p1_depthwise_bias_project",
             "squeezeexcite_c5_h9_w9_n3_gate",

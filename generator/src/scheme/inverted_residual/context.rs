@@ -3,7 +3,7 @@
 use super::geometry::{Geometry, run_reach};
 use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::InvertedResidualProblem;
-use crate::scheme::factor::FactorContext;
+use crate::scheme::factor::{FactorContext, Rectangle, all_of};
 use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N};
@@ -269,42 +269,19 @@ impl ConditionsContext {
     fn new(problem: &InvertedResidualProblem, sizes: &Geometry) -> Self {
         let shape = &problem.depthwise;
         let threads = 32 * sizes.tile.warps;
-        let axes = [
-            (
-                (sizes.rows, sizes.tile.th),
-                (shape.out_h(), shape.h),
-                (shape.stride[0], shape.padding.top),
-                ["row >= 0", "row < H"],
-            ),
-            (
-                (sizes.row_len, sizes.tile.tw),
-                (shape.out_w(), shape.w),
-                (shape.stride[1], shape.padding.left),
-                ["column >= 0", "column < W"],
-            ),
-        ];
-        let inside = axes.into_iter().flat_map(
-            |((positions, outputs), (out, size), (stride, padding), [from, to])| {
-                // The end of the last rectangle's positions.
-                let last = (out.div_ceil(outputs) - 1) * outputs * stride + positions;
-                let starts_before = (padding > 0).then_some(from);
-                let ends_behind = (last > size + padding).then_some(to);
-                starts_before.into_iter().chain(ends_behind)
-            },
-        );
-        let inside: Vec<_> = inside.collect();
+        let rectangle = Rectangle {
+            shape,
+            positions: [sizes.rows, sizes.row_len],
+            outputs: [sizes.tile.th, sizes.tile.tw],
+        };
+        let inside = rectangle.positions_inside();
         let idle = |all: u32| !all.is_multiple_of(threads);
         let all_inputs = sizes.input_quads * sizes.positions();
         let mut loads = inside.clone();
         loads.extend(idle(all_inputs).then_some("quad < INPUT_QUADS"));
-        let mut outside = Vec::new();
         let outputs = sizes.block_n * sizes.pixels();
-        outside.extend(idle(outputs).then_some("row >= BLOCK_N"));
         let is_uneven = sizes.block_n * sizes.tile.cluster != problem.n;
-        outside.extend(is_uneven.then_some("n >= N"));
-        let cut = |size: u32, tile: u32| !size.is_multiple_of(tile);
-        outside.extend(cut(shape.out_h(), sizes.tile.th).then_some("out_row >= OUT_H"));
-        outside.extend(cut(shape.out_w(), sizes.tile.tw).then_some("out_column >= OUT_W"));
+        let none = idle(outputs).then_some("row >= BLOCK_N");
         Self {
             loads_position: all_of(&loads),
             checks_c: !problem.c.is_multiple_of(MMA_K),
@@ -316,18 +293,8 @@ impl ConditionsContext {
             checks_positions: sizes.expand.columns > sizes.positions(),
             checks_columns: sizes.project.columns > sizes.columns(),
             checks_filtered: idle(sizes.slice / 4 * sizes.pixels() / sizes.run),
-            outside_output: match outside.is_empty() {
-                true => "false".to_owned(),
-                false => outside.join(" || "),
-            },
+            outside_output: rectangle.outside_output(none, is_uneven),
         }
-    }
-}
-
-fn all_of(conditions: &[&str]) -> String {
-    match conditions {
-        [] => "true".to_owned(),
-        _ => conditions.join(" && "),
     }
 }
 

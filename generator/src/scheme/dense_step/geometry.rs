@@ -1,0 +1,233 @@
+//! A tile with everything that follows from it.
+
+use super::DenseStepTile;
+use super::channels::{BlockQuads, STEP_QUADS};
+use super::products::{Products, registers};
+use super::shared_memory::{Contents, SharedMemory};
+use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
+use crate::ir::DenseStepProblem;
+use crate::scheme::factor::{Arrangements, Factor};
+use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_N, quad_plane, split_terms};
+use crate::scheme::{MAX_GRID, Tile};
+use tdc_runtime::ConvShape;
+
+/// Channel quads of a thread at most, of the input and of the concatenation: they are in registers at the same time. Also of the new
+/// channels, and outputs.
+const MAX_ITEMS: u32 = 12;
+
+/// Taps of a filter at most: the code has instructions for each.
+const MAX_TAPS: u64 = 128;
+
+/// A tile with the sizes that follow from it.
+pub(super) struct Geometry {
+    pub(super) tile: DenseStepTile,
+    /// Rows and columns of the input tile.
+    pub(super) rows: u32,
+    pub(super) row_len: u32,
+    /// Input channels of a block, and the distance of two of their quads.
+    pub(super) slice: u32,
+    pub(super) input_plane: u32,
+    /// Quads of the concatenation, and the distance of two in shared memory.
+    pub(super) quads: BlockQuads,
+    pub(super) plane: u32,
+    /// Output channels that a block adds and stores.
+    pub(super) block_n: u32,
+    pub(super) growth: Factor,
+    pub(super) pointwise: Factor,
+    pub(super) memory: SharedMemory,
+    /// Blocks of the launch.
+    pub(super) blocks: u64,
+    /// Estimated registers of a thread.
+    pub(super) registers: u32,
+    /// 2 with a hi/lo split, else 1.
+    pub(super) split_terms: u32,
+}
+
+impl Geometry {
+    /// `None` if the tile is not valid, or not for this problem.
+    pub(super) fn new(
+        problem: &DenseStepProblem,
+        tile: DenseStepTile,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<Self> {
+        if !is_valid(&tile) || !supports_problem(problem) {
+            return None;
+        }
+        let shape = &problem.growth;
+        let split_terms = split_terms(problem.precision);
+        let (rows, row_len) = (reach(shape, 0, tile.th), reach(shape, 1, tile.tw));
+        let (positions, pixels) = (rows.checked_mul(row_len)?, tile.th * tile.tw);
+        let threads = 32 * tile.warps;
+        let groups = shape.c.div_ceil(MMA_K);
+        let block_groups = groups.div_ceil(tile.cluster);
+        if (tile.cluster - 1) * block_groups >= groups {
+            return None;
+        }
+        let slice = block_groups * MMA_K;
+        let quads = BlockQuads::new(problem, tile.cluster)?;
+        let block_n = problem.n.div_ceil(tile.cluster);
+        let items = [
+            (slice / 4).checked_mul(positions)?,
+            STEP_QUADS * quads.before_steps * pixels,
+            4 * STEP_QUADS * quads.grown_steps * pixels,
+            block_n * pixels,
+        ]
+        .map(|all| all.div_ceil(threads));
+        let loads = items[0] + items[1];
+        if loads.max(items[2]).max(items[3]) > MAX_ITEMS {
+            return None;
+        }
+        let input_plane = quad_plane(positions, split_terms);
+        let plane = quad_plane(pixels, split_terms);
+        let products = Products {
+            problem,
+            tile: &tile,
+            split_terms,
+            pixels,
+        };
+        let b = [
+            4 * input_plane,
+            row_len * shape.dilation[0],
+            shape.dilation[1],
+        ];
+        let growth = products.growth(block_groups, b, arrangements)?;
+        let pointwise = products.pointwise(&quads, plane, arrangements)?;
+        let own_rows = own_rows(&tile, &quads, &growth);
+        let slots = tile.cluster * growth.warps_k;
+        let operands = |quads: u32, plane: u32| 2 * split_terms * quads * plane;
+        let memory = SharedMemory::new(&Contents {
+            growth_weights: growth.weights(),
+            pointwise_weights: pointwise.weights(),
+            input: operands(slice / 4, input_plane),
+            before: operands(STEP_QUADS * quads.before_steps, plane),
+            grown: operands(STEP_QUADS * quads.grown_steps, plane),
+            grown_sums: slots * own_rows * growth.partial_pitch,
+            new_values: own_rows * pixels,
+            received: tile.cluster * pointwise.warps_k * block_n * pointwise.partial_pitch,
+            warps: tile.warps,
+        });
+        let registers = registers([&growth, &pointwise], loads);
+        let fits = registers * threads <= gpu.registers_per_sm
+            && registers <= MAX_REGISTERS
+            && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
+        let mut sizes = Self {
+            tile,
+            rows,
+            row_len,
+            slice,
+            input_plane,
+            quads,
+            plane,
+            block_n,
+            growth,
+            pointwise,
+            memory,
+            blocks: 0,
+            registers,
+            split_terms,
+        };
+        let [tiles, _] = sizes.tiles(problem);
+        sizes.blocks = u64::from(tiles) * u64::from(shape.batch) * u64::from(tile.cluster);
+        let has_grid = sizes.blocks <= i32::MAX as u64;
+        (fits && has_grid).then_some(sizes)
+    }
+
+    /// As [`new`](Self::new), of the numbers of a tile.
+    pub(super) fn from_tile(problem: &DenseStepProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        let tile = DenseStepTile::from_tile(tile)?;
+        Self::new(problem, tile, gpu, &mut Arrangements::default())
+    }
+
+    /// The sizes of a supported tile.
+    pub(super) fn of_supported(problem: &DenseStepProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
+    }
+
+    /// Rectangles of an image, and of a row of rectangles.
+    pub(super) fn tiles(&self, problem: &DenseStepProblem) -> [u32; 2] {
+        let shape = &problem.growth;
+        let tiles_w = shape.out_w().div_ceil(self.tile.tw);
+        [shape.out_h().div_ceil(self.tile.th) * tiles_w, tiles_w]
+    }
+
+    pub(super) fn positions(&self) -> u32 {
+        self.rows * self.row_len
+    }
+
+    pub(super) fn pixels(&self) -> u32 {
+        self.tile.th * self.tile.tw
+    }
+
+    /// Pixels with padding to whole MMA tiles.
+    pub(super) fn columns(&self) -> u32 {
+        self.pixels().next_multiple_of(MMA_N)
+    }
+
+    /// Whether the copy of the weights of the 1x1 convolution starts after the loads of the input. If the blocks leave few SMs to the successor,
+    /// its blocks cannot start early, and nothing hides the time until the copy has been issued.
+    pub(super) fn copies_late(&self) -> bool {
+        2 * self.blocks > u64::from(FIRST_CLUSTER_GPU.sms)
+    }
+
+    /// Rows of partial sums of new channels in a block.
+    pub(super) fn own_rows(&self) -> u32 {
+        own_rows(&self.tile, &self.quads, &self.growth)
+    }
+
+    /// Items of each thread if all threads of the block have `all`.
+    pub(super) fn items(&self, all: u32) -> u32 {
+        all.div_ceil(32 * self.tile.warps)
+    }
+}
+
+fn own_rows(tile: &DenseStepTile, quads: &BlockQuads, growth: &Factor) -> u32 {
+    match tile.cluster {
+        1 => growth.rows,
+        _ => 4 * quads.own,
+    }
+}
+
+/// Positions along an axis that the filters of `outputs` pixels read.
+fn reach(shape: &ConvShape, axis: usize, outputs: u32) -> u32 {
+    let taps = [shape.r, shape.s][axis];
+    (outputs - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
+}
+
+/// Whether the numbers of a tile are in the ranges that every problem supports.
+fn is_valid(tile: &DenseStepTile) -> bool {
+    let DenseStepTile {
+        th,
+        tw,
+        cluster,
+        warps,
+        warp_groups,
+    } = *tile;
+    // Without a cluster the sums of the first convolution are complete only when all of its warps are.
+    let most_groups = if cluster > 1 && warps.is_multiple_of(2) {
+        2
+    } else {
+        1
+    };
+    ![th, tw, cluster, warps, warp_groups].contains(&0)
+        && warp_groups <= most_groups
+        && th.max(tw) <= 256
+        && cluster <= PORTABLE_CLUSTER
+        && warps <= MAX_WARPS
+}
+
+/// Whether the sizes are far from any limit of the kernel's integers.
+fn supports_problem(problem: &DenseStepProblem) -> bool {
+    let shape = &problem.growth;
+    let channels = problem.n.max(problem.before).max(shape.c).max(shape.n);
+    let dilated = |axis: usize, taps: u32| (taps - 1).saturating_mul(shape.dilation[axis]);
+    let paddings = shape.padding;
+    let padding = paddings.top.max(paddings.left).max(paddings.bottom);
+    channels <= 1 << 14
+        && u64::from(shape.r) * u64::from(shape.s) <= MAX_TAPS
+        && shape.h.max(shape.w) <= 1 << 14
+        && dilated(0, shape.r).max(dilated(1, shape.s)) <= 1 << 10
+        && shape.stride.iter().all(|&stride| stride <= 1 << 10)
+        && padding.max(paddings.right) <= 1 << 14
+        && shape.out_h().max(shape.out_w()) <= MAX_GRID
+}
