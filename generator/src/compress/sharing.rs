@@ -1,5 +1,5 @@
-//! Launches that compute several dense layers: a convolution with its projection shortcut, convolutions of the same input, or the three
-//! convolutions of an inverted residual.
+//! Launches that compute several dense layers: a convolution with its projection shortcut, convolutions of the same input, dense steps, or the
+//! three convolutions of an inverted residual.
 //!
 //! Layers that may share launches are a [group](super::groups): which launches there are depends on which of them are dense. The
 //! search counts the time of all of them at the first one ([`Part::First`]): the least sum over launches of one layer and of several.

@@ -87,7 +87,7 @@ pub trait ProblemKind {
         self.epilogue_shape()
     }
 
-    /// The elements of a residual that are read, which need not be all.
+    /// The elements of a residual that are read or [appended](Self::appended_channels), which need not be all.
     fn residual_read(&self) -> TensorShape {
         self.residual_shape()
     }

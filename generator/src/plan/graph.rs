@@ -55,7 +55,7 @@ pub struct Projection {
     pub fold: Vec<OpId>,
 }
 
-/// A layer whose output only the next layer of the same task reads.
+/// A layer whose output the next layer of the same task reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InnerLayer {
     /// The convolution or linear layer.

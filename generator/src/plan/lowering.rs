@@ -25,7 +25,7 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
 }
 
 /// The same for rank choice: the launches of a layer depend on no other layer but the next Tucker layer, those of the same input, its
-/// projection shortcut and those of its inverted residual, and on the formats of its input and its output. Conversions count what they take
+/// projection shortcut, and those of its dense step or inverted residual, and on the formats of its input and its output. Conversions count what they take
 /// in a network.
 pub(super) fn lower_by_layers(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates_of_layers();

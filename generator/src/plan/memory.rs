@@ -106,7 +106,7 @@ impl MemoryPlan {
         let mut workspace_buffers = Vec::new();
         for (index, task) in graph.tasks.iter().enumerate() {
             let [first, last] = concurrent[index];
-            for value in task.reads().chain([task.y]) {
+            for value in task.reads().chain(task.writes()) {
                 let (root, _) = graph.root(value);
                 if memory[root.0].is_some() {
                     continue;

@@ -87,11 +87,6 @@ impl ProblemKind for DenseStepProblem {
         self.concatenation(self.new_channels().end)
     }
 
-    /// Its channels before the new ones. These are written, which moves as many bytes.
-    fn residual_read(&self) -> TensorShape {
-        self.residual_shape()
-    }
-
     fn appended_channels(&self) -> u32 {
         self.growth.n
     }

@@ -39,7 +39,7 @@ impl Candidate {
         all.map(move |value| (value, format))
     }
 
-    /// The values that it writes, in the order in which they are stored.
+    /// The values that it writes to memory of its own, in the order in which they are stored: all but what it appends to its residual.
     pub(in crate::plan) fn outputs(&self) -> impl Iterator<Item = ValueId> {
         std::iter::once(self.task.y).chain(self.other_outputs.iter().copied())
     }

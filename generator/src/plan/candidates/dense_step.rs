@@ -109,14 +109,20 @@ impl Channels {
     }
 }
 
-/// Whether the input of the first convolution is computed from all channels before. If it is not, as in a fire module of SqueezeNet, the
-/// convolution may run beside the tasks that compute those, and one unit would have to wait for them.
+/// Whether the input of the first convolution is computed by a layer that reads all channels before, factorised or not. If it is not, as in a
+/// fire module of SqueezeNet, the convolution may run beside the tasks that compute those, and one unit would have to wait for them.
 fn reads_all_before(graph: &TaskGraph, growth: &Task, all: &Channels, new: &Channels) -> bool {
-    let mut writers = graph.tasks.iter().filter(|task| task.y == growth.x);
-    writers.any(|writer| {
-        let read = Channels::of(graph, writer.x);
-        (read.root, read.start, read.end) == (all.root, all.start, new.start)
-    })
+    let writer_of = |value: ValueId| graph.tasks.iter().find(|task| task.y == value);
+    let Some(writer) = writer_of(growth.x) else {
+        return false;
+    };
+    // The first task of the layer.
+    let layer = writer.parameters.layer;
+    let is_of_layer = |task: &&Task| layer.is_some() && task.parameters.layer == layer;
+    let of_layer =
+        std::iter::successors(Some(writer), |task| writer_of(task.x).filter(is_of_layer));
+    let read = of_layer.last().map(|task| Channels::of(graph, task.x));
+    read.is_some_and(|read| (read.root, read.start, read.end) == (all.root, all.start, new.start))
 }
 
 /// Whether all channels before the new ones are computed before the task that computes these.
@@ -249,6 +255,8 @@ mod tests {
         );
         // The new channels come first, so that others follow them.
         assert_eq!(changed(&|ops| ops[4].1 = vec!["a2", "x"]), 0);
+        // The layer before may be factorised.
+        assert_eq!(with(2, &|options| options.rank = Some(5)), 1);
         // The first convolution does not depend on all channels before, as in a fire module.
         assert_eq!(changed(&|ops| ops[1].1 = vec!["input"]), 0);
         // A channel before that is computed later.

@@ -19,7 +19,7 @@ pub(super) struct SharedMemory {
     /// Partial sums of the block's new channels: of its warps, or from the blocks of the cluster. Their sums, as operands in fp32.
     pub(super) grown_sums_at: u32,
     pub(super) new_values_at: u32,
-    /// Partial sums of the 1x1 convolution from the blocks of the cluster.
+    /// Partial sums of the 1x1 convolution: of the block's warps, or from the blocks of the cluster.
     pub(super) received_at: u32,
     pub(super) warp_max_at: u32,
     pub(super) grown_barrier_at: u32,

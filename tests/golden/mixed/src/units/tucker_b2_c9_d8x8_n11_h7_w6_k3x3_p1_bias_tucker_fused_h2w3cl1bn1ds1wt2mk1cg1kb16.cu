@@ -169,7 +169,8 @@ mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     };
 
     // The core: all its output channels for all pixels, summed over the block's input channels.
-    const int core_m = warp % CORE_WARPS_M, core_p = warp / CORE_WARPS_M % CORE_WARPS_P;
+    const int core_m = warp % CORE_WARPS_M,
+        core_p = warp / CORE_WARPS_M % CORE_WARPS_P;
     [[maybe_unused]] const int core_k = warp / (CORE_WARPS_M * CORE_WARPS_P);
     float core_sum[CORE_M][CORE_P][4] = {};
     int core_at[CORE_P];
@@ -180,7 +181,8 @@ mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     }
     // The first factor: the block's output channels at every position of the input tile. Positions outside
     // the image give zeros, as the core's padding requires: the factor has no bias.
-    const int first_m = warp % FIRST_WARPS_M, first_p = warp / FIRST_WARPS_M % FIRST_WARPS_P;
+    const int first_m = warp % FIRST_WARPS_M,
+        first_p = warp / FIRST_WARPS_M % FIRST_WARPS_P;
     [[maybe_unused]] const int first_k = warp / (FIRST_WARPS_M * FIRST_WARPS_P);
     float first_sum[FIRST_M][FIRST_P][4] = {};
     int first_at[FIRST_P];
@@ -250,7 +252,8 @@ mixed_tucker_b2_c9_d8x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     y += image * y_batch_stride;
 
     // The last factor: the block's output channels of BLOCK_PIXELS pixels.
-    const int last_m = warp % LAST_WARPS_M, last_p = warp / LAST_WARPS_M % LAST_WARPS_P;
+    const int last_m = warp % LAST_WARPS_M,
+        last_p = warp / LAST_WARPS_M % LAST_WARPS_P;
     [[maybe_unused]] const int last_k = warp / (LAST_WARPS_M * LAST_WARPS_P);
     int last_at[LAST_P];
 #pragma unroll
