@@ -4,10 +4,9 @@
 //! twice. The blocks divide the input channels of both convolutions, and exchange partial sums after each:
 //!
 //! 1. Each block loads its slice of the first convolution's input, at the positions that the rectangle's filters read, and its channels of the
-//!    concatenation at the rectangle's pixels. It converts the former to fp16 operands, sums its slice of the first convolution, and sends
-//!    each partial sum to the block that adds it.
-//! 2. While these are on their way, it applies the prologue to its channels of the concatenation, and multiplies them with its columns of the
-//!    1x1 convolution.
+//!    concatenation at the rectangle's pixels. It applies the prologue to the latter, converts both to fp16 operands, sums its slice of
+//!    the first convolution, and sends each partial sum to the block that adds it.
+//! 2. While these are on their way, it multiplies its channels of the concatenation with their columns of the 1x1 convolution.
 //! 3. It adds the partial sums of its new channels and appends them to the concatenation. They are input channels of the 1x1 convolution too:
 //!    it multiplies them with their columns.
 //! 4. The blocks exchange the partial sums of the 1x1 convolution. Each adds them for a slice of the N channels, and stores these.
@@ -140,7 +139,7 @@ fn kernel(
     args.extend(problem.epilogue.bias.then_some(Arg::Bias));
     args.extend([Arg::Concatenation, Arg::Y]);
     args.extend(batch_stride_args(batch, true));
-    let [tiles, _] = sizes.tiles(problem);
+    let [tiles, _] = sizes.rectangle.tiles();
     KernelBlueprint {
         role: ROLE,
         template: "kernel/dense_step.cu",

@@ -1,18 +1,18 @@
 //! Factors of a fused launch: convolutions that a block computes one after the other, each as a matrix product by the tensor cores. They are the
-//! factors of a Tucker layer, or the two 1x1 convolutions of an inverted residual, which have one chunk each. This file has one factor, and how
+//! factors of a Tucker layer, or convolutions of a dense step or an inverted residual, which have one chunk each. This file has one factor, and how
 //! its product is divided among the warps.
 
 mod arrangement;
-mod conditions;
 mod context;
+mod rectangle;
 mod weight_layout;
 
 use super::step_order::ChunkSteps;
 use super::tensor_core::{MMA_M, MMA_N, separate_accumulators};
 use arrangement::Arrangement;
 pub(super) use arrangement::{Arrangements, FactorProduct};
-pub(super) use conditions::{Rectangle, all_of};
 pub(super) use context::FactorContext;
+pub(super) use rectangle::{Rectangle, RectangleContext, all_of};
 use serde::Serialize;
 pub(super) use weight_layout::{dim, lanes, pointwise};
 

@@ -135,7 +135,7 @@ fn kernel(
     args.extend(epilogue.residual.then_some(Arg::Residual));
     args.push(Arg::Y);
     args.extend(batch_stride_args(batch, epilogue.residual));
-    let [tiles, _] = sizes.tiles(problem);
+    let [tiles, _] = sizes.rectangle.tiles();
     KernelBlueprint {
         role: ROLE,
         template: "kernel/inverted_residual.cu",

@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::products::warps_of_products;
 use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::DenseStepProblem;
-use crate::scheme::factor::{FactorContext, Rectangle, all_of};
+use crate::scheme::factor::{FactorContext, RectangleContext, all_of};
 use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_M, MMA_N};
@@ -18,7 +18,7 @@ pub(super) struct Context {
     #[serde(flatten)]
     units: UnitsContext,
     #[serde(flatten)]
-    image: ImageContext,
+    rectangle: RectangleContext,
     #[serde(flatten)]
     memory: MemoryContext,
     #[serde(flatten)]
@@ -44,7 +44,7 @@ impl Context {
         };
         Self {
             units: UnitsContext::new(sizes),
-            image: ImageContext::new(problem, sizes),
+            rectangle: RectangleContext::new(&sizes.rectangle),
             memory: MemoryContext::new(sizes, layouts, &offsets),
             channels: ChannelsContext::new(problem, sizes),
             conditions: ConditionsContext::new(problem, sizes),
@@ -105,55 +105,6 @@ impl UnitsContext {
     }
 }
 
-/// Images, and the rectangle of a cluster.
-#[derive(Serialize)]
-struct ImageContext {
-    c: u32,
-    h: u32,
-    w: u32,
-    out_h: u32,
-    out_w: u32,
-    stride_h: u32,
-    stride_w: u32,
-    pad_top: u32,
-    pad_left: u32,
-    tiles: u32,
-    tiles_w: u32,
-    th: u32,
-    tw: u32,
-    /// Of the rectangle: positions of the input, columns of its rows, pixels of the output without and with padding to MMA tiles.
-    positions: u32,
-    row_len: u32,
-    pixels: u32,
-    columns: u32,
-}
-
-impl ImageContext {
-    fn new(problem: &DenseStepProblem, sizes: &Geometry) -> Self {
-        let shape = &problem.growth;
-        let [tiles, tiles_w] = sizes.tiles(problem);
-        Self {
-            c: shape.c,
-            h: shape.h,
-            w: shape.w,
-            out_h: shape.out_h(),
-            out_w: shape.out_w(),
-            stride_h: shape.stride[0],
-            stride_w: shape.stride[1],
-            pad_top: shape.padding.top,
-            pad_left: shape.padding.left,
-            tiles,
-            tiles_w,
-            th: sizes.tile.th,
-            tw: sizes.tile.tw,
-            positions: sizes.positions(),
-            row_len: sizes.row_len,
-            pixels: sizes.pixels(),
-            columns: sizes.columns(),
-        }
-    }
-}
-
 /// Offsets in shared memory and in the packed parameters.
 #[derive(Serialize)]
 struct MemoryContext {
@@ -201,7 +152,8 @@ struct ChannelsContext {
     /// Input channel quads of a block, and their distance.
     slice_quads: u32,
     input_plane: u32,
-    /// Channels of the concatenation before the new ones, the new ones, and both.
+    /// Input channels; channels of the concatenation before the new ones, the new ones, and both.
+    c: u32,
     before: u32,
     grown: u32,
     concatenated: u32,
@@ -230,12 +182,13 @@ struct ChannelsContext {
 
 impl ChannelsContext {
     fn new(problem: &DenseStepProblem, sizes: &Geometry) -> Self {
-        let (pixels, quads) = (sizes.pixels(), &sizes.quads);
+        let (pixels, quads) = (sizes.rectangle.pixels(), &sizes.quads);
         let [before, grown] =
             [quads.before_steps, quads.grown_steps].map(|steps| STEP_QUADS * steps);
         Self {
             slice_quads: sizes.slice / 4,
             input_plane: sizes.input_plane,
+            c: problem.growth.c,
             before: problem.before,
             grown: problem.growth.n,
             concatenated: problem.new_channels().end,
@@ -249,7 +202,7 @@ impl ChannelsContext {
             grown_steps: quads.grown_steps,
             n: problem.n,
             block_n: sizes.block_n,
-            input_items: sizes.items(sizes.slice / 4 * sizes.positions()),
+            input_items: sizes.items(sizes.slice / 4 * sizes.rectangle.position_count()),
             before_items: sizes.items(before * pixels),
             new_items: sizes.items(sizes.own_rows() * pixels),
             grown_items: sizes.items(grown * pixels),
@@ -283,15 +236,11 @@ struct ConditionsContext {
 
 impl ConditionsContext {
     fn new(problem: &DenseStepProblem, sizes: &Geometry) -> Self {
-        let rectangle = Rectangle {
-            shape: &problem.growth,
-            positions: [sizes.rows, sizes.row_len],
-            outputs: [sizes.tile.th, sizes.tile.tw],
-        };
+        let rectangle = &sizes.rectangle;
         let threads = 32 * sizes.tile.warps;
         let idle = |all: u32| !all.is_multiple_of(threads);
-        let (cluster, pixels, quads) = (sizes.tile.cluster, sizes.pixels(), &sizes.quads);
-        let checks_input = idle(sizes.slice / 4 * sizes.positions());
+        let (cluster, pixels, quads) = (sizes.tile.cluster, sizes.rectangle.pixels(), &sizes.quads);
+        let checks_input = idle(sizes.slice / 4 * sizes.rectangle.position_count());
         let mut loads = rectangle.positions_inside();
         loads.extend(checks_input.then_some("quad < SLICE_QUADS"));
         let [cut_rows, cut_columns] = rectangle.is_cut();
@@ -308,7 +257,9 @@ impl ConditionsContext {
         }));
         let mut skips = Vec::new();
         skips.extend((sizes.growth.rows > 4 * quads.grown).then_some("row >= NEW_QUADS * QUAD"));
-        skips.extend((sizes.growth.columns > sizes.columns()).then_some("pixel >= COLUMNS"));
+        skips.extend(
+            (sizes.growth.columns > sizes.rectangle.columns()).then_some("pixel >= COLUMNS"),
+        );
         let mut stores = inside.clone();
         stores.extend((cluster * sizes.own_rows() > problem.growth.n).then_some("c < GROWN"));
         let none = idle(sizes.block_n * pixels).then_some("row >= BLOCK_N");
@@ -322,7 +273,7 @@ impl ConditionsContext {
             skips_sum: skips.join(" || "),
             checks_new: idle(sizes.own_rows() * pixels),
             stores_new: all_of(&stores),
-            checks_columns: sizes.pointwise.columns > sizes.columns(),
+            checks_columns: sizes.pointwise.columns > sizes.rectangle.columns(),
             outside_output: rectangle.outside_output(none, sizes.block_n * cluster != problem.n),
         }
     }

@@ -6,24 +6,19 @@ use super::products::{Products, registers};
 use super::shared_memory::{Contents, SharedMemory};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
 use crate::ir::DenseStepProblem;
-use crate::scheme::factor::{Arrangements, Factor};
-use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_N, quad_plane, split_terms};
-use crate::scheme::{MAX_GRID, Tile};
-use tdc_runtime::ConvShape;
+use crate::scheme::Tile;
+use crate::scheme::factor::{Arrangements, Factor, Rectangle};
+use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, quad_plane, split_terms};
 
 /// Channel quads of a thread at most, of the input and of the concatenation: they are in registers at the same time. Also of the new
 /// channels, and outputs.
 const MAX_ITEMS: u32 = 12;
 
-/// Taps of a filter at most: the code has instructions for each.
-const MAX_TAPS: u64 = 128;
-
 /// A tile with the sizes that follow from it.
 pub(super) struct Geometry {
     pub(super) tile: DenseStepTile,
-    /// Rows and columns of the input tile.
-    pub(super) rows: u32,
-    pub(super) row_len: u32,
+    /// What a cluster computes.
+    pub(super) rectangle: Rectangle,
     /// Input channels of a block, and the distance of two of their quads.
     pub(super) slice: u32,
     pub(super) input_plane: u32,
@@ -51,13 +46,13 @@ impl Geometry {
         gpu: &Gpu,
         arrangements: &mut Arrangements,
     ) -> Option<Self> {
-        if !is_valid(&tile) || !supports_problem(problem) {
+        if !is_valid(&tile) || !supports_channels(problem) {
             return None;
         }
         let shape = &problem.growth;
         let split_terms = split_terms(problem.precision);
-        let (rows, row_len) = (reach(shape, 0, tile.th), reach(shape, 1, tile.tw));
-        let (positions, pixels) = (rows.checked_mul(row_len)?, tile.th * tile.tw);
+        let rectangle = Rectangle::new(shape, [tile.th, tile.tw])?;
+        let (positions, pixels) = (rectangle.position_count(), rectangle.pixels());
         let threads = 32 * tile.warps;
         let groups = shape.c.div_ceil(MMA_K);
         let block_groups = groups.div_ceil(tile.cluster);
@@ -88,7 +83,7 @@ impl Geometry {
         };
         let b = [
             4 * input_plane,
-            row_len * shape.dilation[0],
+            rectangle.positions[1] * shape.dilation[0],
             shape.dilation[1],
         ];
         let growth = products.growth(block_groups, b, arrangements)?;
@@ -113,8 +108,7 @@ impl Geometry {
             && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
         let mut sizes = Self {
             tile,
-            rows,
-            row_len,
+            rectangle,
             slice,
             input_plane,
             quads,
@@ -127,7 +121,7 @@ impl Geometry {
             registers,
             split_terms,
         };
-        let [tiles, _] = sizes.tiles(problem);
+        let [tiles, _] = sizes.rectangle.tiles();
         sizes.blocks = u64::from(tiles) * u64::from(shape.batch) * u64::from(tile.cluster);
         let has_grid = sizes.blocks <= i32::MAX as u64;
         (fits && has_grid).then_some(sizes)
@@ -142,26 +136,6 @@ impl Geometry {
     /// The sizes of a supported tile.
     pub(super) fn of_supported(problem: &DenseStepProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
-    }
-
-    /// Rectangles of an image, and of a row of rectangles.
-    pub(super) fn tiles(&self, problem: &DenseStepProblem) -> [u32; 2] {
-        let shape = &problem.growth;
-        let tiles_w = shape.out_w().div_ceil(self.tile.tw);
-        [shape.out_h().div_ceil(self.tile.th) * tiles_w, tiles_w]
-    }
-
-    pub(super) fn positions(&self) -> u32 {
-        self.rows * self.row_len
-    }
-
-    pub(super) fn pixels(&self) -> u32 {
-        self.tile.th * self.tile.tw
-    }
-
-    /// Pixels with padding to whole MMA tiles.
-    pub(super) fn columns(&self) -> u32 {
-        self.pixels().next_multiple_of(MMA_N)
     }
 
     /// Whether the copy of the weights of the 1x1 convolution starts after the loads of the input. If the blocks leave few SMs to the successor,
@@ -188,20 +162,13 @@ fn own_rows(tile: &DenseStepTile, quads: &BlockQuads, growth: &Factor) -> u32 {
     }
 }
 
-/// Positions along an axis that the filters of `outputs` pixels read.
-fn reach(shape: &ConvShape, axis: usize, outputs: u32) -> u32 {
-    let taps = [shape.r, shape.s][axis];
-    (outputs - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
-}
-
 /// Whether the numbers of a tile are in the ranges that every problem supports.
 fn is_valid(tile: &DenseStepTile) -> bool {
     let DenseStepTile {
-        th,
-        tw,
         cluster,
         warps,
         warp_groups,
+        ..
     } = *tile;
     // Without a cluster the sums of the first convolution are complete only when all of its warps are.
     let most_groups = if cluster > 1 && warps.is_multiple_of(2) {
@@ -209,25 +176,17 @@ fn is_valid(tile: &DenseStepTile) -> bool {
     } else {
         1
     };
-    ![th, tw, cluster, warps, warp_groups].contains(&0)
+    ![cluster, warps, warp_groups].contains(&0)
         && warp_groups <= most_groups
-        && th.max(tw) <= 256
         && cluster <= PORTABLE_CLUSTER
         && warps <= MAX_WARPS
 }
 
-/// Whether the sizes are far from any limit of the kernel's integers.
-fn supports_problem(problem: &DenseStepProblem) -> bool {
-    let shape = &problem.growth;
-    let channels = problem.n.max(problem.before).max(shape.c).max(shape.n);
-    let dilated = |axis: usize, taps: u32| (taps - 1).saturating_mul(shape.dilation[axis]);
-    let paddings = shape.padding;
-    let padding = paddings.top.max(paddings.left).max(paddings.bottom);
+/// Whether the numbers of channels are far from any limit of the kernel's integers.
+fn supports_channels(problem: &DenseStepProblem) -> bool {
+    let channels = problem
+        .n
+        .max(problem.before)
+        .max(problem.growth.c.max(problem.growth.n));
     channels <= 1 << 14
-        && u64::from(shape.r) * u64::from(shape.s) <= MAX_TAPS
-        && shape.h.max(shape.w) <= 1 << 14
-        && dilated(0, shape.r).max(dilated(1, shape.s)) <= 1 << 10
-        && shape.stride.iter().all(|&stride| stride <= 1 << 10)
-        && padding.max(paddings.right) <= 1 << 14
-        && shape.out_h().max(shape.out_w()) <= MAX_GRID
 }

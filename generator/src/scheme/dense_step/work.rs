@@ -24,12 +24,13 @@ impl Geometry {
         let model = gpu.cost_model().dense_step(precision);
         let (blocks, warps) = (self.blocks as f64, f64::from(self.tile.warps));
         let quads = &self.quads;
-        let loads = self.items(self.slice / 4 * self.positions())
-            + self.items(STEP_QUADS * quads.before_steps * self.pixels());
-        let grown = self.items(STEP_QUADS * quads.grown_steps * self.pixels());
+        let loads = self.items(self.slice / 4 * self.rectangle.position_count())
+            + self.items(STEP_QUADS * quads.before_steps * self.rectangle.pixels());
+        let grown = self.items(STEP_QUADS * quads.grown_steps * self.rectangle.pixels());
         let mma = f64::from(self.growth.mma_count + self.pointwise.mma_count);
         let is_exchanged = f64::from(u8::from(self.tile.cluster > 1));
-        let exchanged = f64::from((self.growth.rows + self.pointwise.rows) * self.columns());
+        let exchanged =
+            f64::from((self.growth.rows + self.pointwise.rows) * self.rectangle.columns());
         let weights = f64::from(self.growth.weights() + self.pointwise.weights());
         let [growth, pointwise] =
             [&self.growth, &self.pointwise].map(|factor| factor.latency_clocks);

@@ -3,7 +3,7 @@
 use super::geometry::{Geometry, run_reach};
 use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::InvertedResidualProblem;
-use crate::scheme::factor::{FactorContext, Rectangle, all_of};
+use crate::scheme::factor::{FactorContext, RectangleContext, all_of};
 use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N};
@@ -94,61 +94,30 @@ impl UnitsContext {
     }
 }
 
-/// Images, and the rectangle of a cluster.
+/// The convolutions.
 #[derive(Serialize)]
 struct ImageContext {
     c: u32,
     n: u32,
-    h: u32,
-    w: u32,
-    out_h: u32,
-    out_w: u32,
     r: u32,
     s: u32,
-    stride_h: u32,
-    stride_w: u32,
-    pad_top: u32,
-    pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tiles: u32,
-    tiles_w: u32,
-    th: u32,
-    tw: u32,
-    /// Of the rectangle: positions of the input, columns of its rows, pixels of the output without and with padding to MMA tiles.
-    positions: u32,
-    row_len: u32,
-    pixels: u32,
-    columns: u32,
+    #[serde(flatten)]
+    rectangle: RectangleContext,
 }
 
 impl ImageContext {
     fn new(problem: &InvertedResidualProblem, sizes: &Geometry) -> Self {
         let shape = &problem.depthwise;
-        let [tiles, tiles_w] = sizes.tiles(problem);
         Self {
             c: problem.c,
             n: problem.n,
-            h: shape.h,
-            w: shape.w,
-            out_h: shape.out_h(),
-            out_w: shape.out_w(),
             r: shape.r,
             s: shape.s,
-            stride_h: shape.stride[0],
-            stride_w: shape.stride[1],
-            pad_top: shape.padding.top,
-            pad_left: shape.padding.left,
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
-            tiles,
-            tiles_w,
-            th: sizes.tile.th,
-            tw: sizes.tile.tw,
-            positions: sizes.positions(),
-            row_len: sizes.row_len,
-            pixels: sizes.pixels(),
-            columns: sizes.columns(),
+            rectangle: RectangleContext::new(&sizes.rectangle),
         }
     }
 }
@@ -239,9 +208,9 @@ impl SliceContext {
             run_reach: run_reach(shape, sizes.run),
             depthwise_weights: sizes.slice * shape.r * shape.s,
             block_n: sizes.block_n,
-            input_items: sizes.items(sizes.input_quads * sizes.positions()),
-            filtered_items: sizes.items(sizes.slice / 4 * sizes.pixels() / sizes.run),
-            output_items: sizes.items(sizes.block_n * sizes.pixels()),
+            input_items: sizes.items(sizes.input_quads * sizes.rectangle.position_count()),
+            filtered_items: sizes.items(sizes.slice / 4 * sizes.rectangle.pixels() / sizes.run),
+            output_items: sizes.items(sizes.block_n * sizes.rectangle.pixels()),
         }
     }
 }
@@ -267,19 +236,14 @@ struct ConditionsContext {
 
 impl ConditionsContext {
     fn new(problem: &InvertedResidualProblem, sizes: &Geometry) -> Self {
-        let shape = &problem.depthwise;
         let threads = 32 * sizes.tile.warps;
-        let rectangle = Rectangle {
-            shape,
-            positions: [sizes.rows, sizes.row_len],
-            outputs: [sizes.tile.th, sizes.tile.tw],
-        };
+        let rectangle = &sizes.rectangle;
         let inside = rectangle.positions_inside();
         let idle = |all: u32| !all.is_multiple_of(threads);
-        let all_inputs = sizes.input_quads * sizes.positions();
+        let all_inputs = sizes.input_quads * sizes.rectangle.position_count();
         let mut loads = inside.clone();
         loads.extend(idle(all_inputs).then_some("quad < INPUT_QUADS"));
-        let outputs = sizes.block_n * sizes.pixels();
+        let outputs = sizes.block_n * sizes.rectangle.pixels();
         let is_uneven = sizes.block_n * sizes.tile.cluster != problem.n;
         let none = idle(outputs).then_some("row >= BLOCK_N");
         Self {
@@ -290,9 +254,9 @@ impl ConditionsContext {
             checks_column: inside
                 .iter()
                 .any(|condition| condition.starts_with("column")),
-            checks_positions: sizes.expand.columns > sizes.positions(),
-            checks_columns: sizes.project.columns > sizes.columns(),
-            checks_filtered: idle(sizes.slice / 4 * sizes.pixels() / sizes.run),
+            checks_positions: sizes.expand.columns > sizes.rectangle.position_count(),
+            checks_columns: sizes.project.columns > sizes.rectangle.columns(),
+            checks_filtered: idle(sizes.slice / 4 * sizes.rectangle.pixels() / sizes.run),
             outside_output: rectangle.outside_output(none, is_uneven),
         }
     }

@@ -5,23 +5,19 @@ use super::products::{Products, registers};
 use super::shared_memory::{Contents, SharedMemory};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
 use crate::ir::InvertedResidualProblem;
-use crate::scheme::factor::{Arrangements, Factor};
-use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_N, quad_plane, split_terms};
-use crate::scheme::{MAX_GRID, Tile};
+use crate::scheme::Tile;
+use crate::scheme::factor::{Arrangements, Factor, Rectangle};
+use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, quad_plane, split_terms};
 use tdc_runtime::ConvShape;
 
 /// Channel quads of a position that a thread loads, and quads of a pixel that it filters, at most: they are in registers at the same time.
 const MAX_ITEMS: u32 = 12;
 
-/// Taps of a filter at most: the code has instructions for each.
-const MAX_TAPS: u64 = 128;
-
 /// A tile with the sizes that follow from it.
 pub(super) struct Geometry {
     pub(super) tile: InvertedResidualTile,
-    /// Rows and columns of the input tile.
-    pub(super) rows: u32,
-    pub(super) row_len: u32,
+    /// What a cluster computes.
+    pub(super) rectangle: Rectangle,
     /// Channel quads of the input, and the distance of two in shared memory.
     pub(super) input_quads: u32,
     pub(super) input_plane: u32,
@@ -52,13 +48,13 @@ impl Geometry {
         gpu: &Gpu,
         arrangements: &mut Arrangements,
     ) -> Option<Self> {
-        if !is_valid(&tile) || !supports_problem(problem) {
+        if !is_valid(&tile) || !supports_channels(problem) {
             return None;
         }
         let shape = &problem.depthwise;
         let split_terms = split_terms(problem.precision);
-        let (rows, row_len) = (reach(shape, 0, tile.th), reach(shape, 1, tile.tw));
-        let (positions, pixels) = (rows.checked_mul(row_len)?, tile.th * tile.tw);
+        let rectangle = Rectangle::new(shape, [tile.th, tile.tw])?;
+        let (positions, pixels) = (rectangle.position_count(), rectangle.pixels());
         let threads = 32 * tile.warps;
         let groups = shape.c.div_ceil(MMA_K);
         let block_groups = groups.div_ceil(tile.cluster);
@@ -107,8 +103,7 @@ impl Geometry {
             && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
         let mut sizes = Self {
             tile,
-            rows,
-            row_len,
+            rectangle,
             input_quads,
             input_plane,
             slice,
@@ -123,7 +118,7 @@ impl Geometry {
             registers,
             split_terms,
         };
-        let [tiles, _] = sizes.tiles(problem);
+        let [tiles, _] = sizes.rectangle.tiles();
         sizes.blocks = u64::from(tiles) * u64::from(shape.batch) * u64::from(tile.cluster);
         let has_grid = sizes.blocks <= i32::MAX as u64;
         (fits && has_grid).then_some(sizes)
@@ -144,26 +139,6 @@ impl Geometry {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// Rectangles of an image, and of a row of rectangles.
-    pub(super) fn tiles(&self, problem: &InvertedResidualProblem) -> [u32; 2] {
-        let shape = &problem.depthwise;
-        let tiles_w = shape.out_w().div_ceil(self.tile.tw);
-        [shape.out_h().div_ceil(self.tile.th) * tiles_w, tiles_w]
-    }
-
-    pub(super) fn positions(&self) -> u32 {
-        self.rows * self.row_len
-    }
-
-    pub(super) fn pixels(&self) -> u32 {
-        self.tile.th * self.tile.tw
-    }
-
-    /// Pixels with padding to whole MMA tiles.
-    pub(super) fn columns(&self) -> u32 {
-        self.pixels().next_multiple_of(MMA_N)
-    }
-
     /// Whether the copies of the weights that are needed last start after the loads of the input. If the blocks leave few SMs to the successor,
     /// its blocks cannot start early, and nothing hides the time until the copies have been issued.
     pub(super) fn copies_late(&self) -> bool {
@@ -174,12 +149,6 @@ impl Geometry {
     pub(super) fn items(&self, all: u32) -> u32 {
         all.div_ceil(32 * self.tile.warps)
     }
-}
-
-/// Positions along an axis that the filters of `outputs` pixels read.
-fn reach(shape: &ConvShape, axis: usize, outputs: u32) -> u32 {
-    let taps = [shape.r, shape.s][axis];
-    (outputs - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
 }
 
 /// Positions of a row that a thread reads for `run` adjacent pixels.
@@ -206,30 +175,12 @@ fn run(shape: &ConvShape, tw: u32, (quads, threads): (u32, u32)) -> u32 {
 
 /// Whether the numbers of a tile are in the ranges that every problem supports.
 fn is_valid(tile: &InvertedResidualTile) -> bool {
-    let InvertedResidualTile {
-        th,
-        tw,
-        cluster,
-        warps,
-    } = *tile;
-    ![th, tw, cluster, warps].contains(&0)
-        && th.max(tw) <= 256
-        && cluster <= PORTABLE_CLUSTER
-        && warps <= MAX_WARPS
+    let InvertedResidualTile { cluster, warps, .. } = *tile;
+    ![cluster, warps].contains(&0) && cluster <= PORTABLE_CLUSTER && warps <= MAX_WARPS
 }
 
-/// Whether the sizes of a problem are far from any limit of its kernel's integers.
-fn supports_problem(problem: &InvertedResidualProblem) -> bool {
-    let shape = &problem.depthwise;
-    let channels = problem.c.max(problem.n).max(shape.c);
-    let dilated = |axis: usize, taps: u32| (taps - 1).saturating_mul(shape.dilation[axis]);
-    let paddings = shape.padding;
-    let padding = paddings.top.max(paddings.left).max(paddings.bottom);
+/// Whether the numbers of channels are far from any limit of the kernel's integers.
+fn supports_channels(problem: &InvertedResidualProblem) -> bool {
+    let channels = problem.c.max(problem.n).max(problem.depthwise.c);
     channels <= 1 << 14
-        && u64::from(shape.r) * u64::from(shape.s) <= MAX_TAPS
-        && shape.h.max(shape.w) <= 1 << 14
-        && dilated(0, shape.r).max(dilated(1, shape.s)) <= 1 << 10
-        && shape.stride.iter().all(|&stride| stride <= 1 << 10)
-        && padding.max(paddings.right) <= 1 << 14
-        && shape.out_h().max(shape.out_w()) <= MAX_GRID
 }

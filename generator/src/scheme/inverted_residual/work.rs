@@ -24,12 +24,12 @@ impl Geometry {
         let (blocks, warps) = (self.blocks as f64, f64::from(self.tile.warps));
         let taps = f64::from(shape.r * shape.s);
         let quads = f64::from(self.slice / 4);
-        let loads = f64::from(self.items(self.input_quads * self.positions()));
-        let filtered = f64::from(self.items(self.slice / 4 * self.pixels() / self.run));
+        let loads = f64::from(self.items(self.input_quads * self.rectangle.position_count()));
+        let filtered = f64::from(self.items(self.slice / 4 * self.rectangle.pixels() / self.run));
         let filter_reads = f64::from(shape.r * (run_reach(shape, self.run) + shape.s));
         let mma = f64::from(self.expand.mma_count + self.project.mma_count);
         let slots = self.tile.cluster * self.project.warps_k;
-        let exchanged = f64::from(self.block_n * self.columns() * slots);
+        let exchanged = f64::from(self.block_n * self.rectangle.columns() * slots);
         let weights =
             f64::from(self.expand.weights() + self.project.weights()) + quads * 4.0 * taps;
         let is_exchanged = f64::from(u8::from(self.tile.cluster > 1));
