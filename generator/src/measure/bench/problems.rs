@@ -116,7 +116,8 @@ pub fn shape_label(shape: &ConvShape) -> String {
 
 /// Every distinct convolution and CP layer of a plan, in order of first use, without Tucker layers in a
 /// single launch, for tensors in fp32. The tile of the plan is named `plan`; if the plan has several because of different
-/// epilogues, the first has that name and the others follow it. Of a unit for tensors of other types no tile is named.
+/// epilogues, the first has that name and the others follow it. Of a unit of several convolutions, or for tensors of other types, no tile is
+/// named.
 pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
     let mut known = HashMap::new();
@@ -170,7 +171,8 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
         let kind = unit.problem.kind();
         let is_fp32 =
             [kind.input(), kind.output()].map(|tensor| tensor.format.dtype) == [DType::Fp32; 2];
-        if is_fp32 && !found[index].named.contains(&named) {
+        let is_one = matches!(unit.problem, Problem::Conv(_) | Problem::Cp(_));
+        if is_one && is_fp32 && !found[index].named.contains(&named) {
             found[index].named.push(named);
         }
     }
@@ -354,6 +356,19 @@ mod tests {
         assert_eq!(two.dense_conv(), three.dense_conv());
 
         assert_eq!(three.named[0].scheme, "cp_chain");
+    }
+
+    /// A tile of both convolutions together is none of either.
+    #[test]
+    fn a_unit_of_several_convolutions_names_no_tile() {
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let label = "densestep_c16_grow8_before16_n16_h9_w9_k3x3_p1_concat";
+        let problem = crate::plan::problem_of_label(label).unwrap();
+        let unit = crate::plan::plan_problem(&mut planner, "t", "layer", &problem, None, None);
+        let problems = bench_problems(&[unit.unwrap()]);
+        let labels: Vec<_> = problems.iter().map(|problem| &problem.label[..]).collect();
+        assert_eq!(labels, ["16,8,9,9", "24,16,9,9 1x1"]);
+        assert!(problems.iter().all(|problem| problem.named.is_empty()));
     }
 
     #[test]
