@@ -664,7 +664,7 @@ fn random_dense_network(index: usize) -> Network {
         let channels = builder.pick(&[16, 24, 37]);
         let first = conv(&mut builder, channels, 1);
         builder.push_conv(last + 1, first);
-        let (grown, kernel) = (builder.pick(&[4, 8, 13]), builder.pick(&[3, 3, 5]));
+        let (grown, kernel) = (builder.pick(&[4, 8, 16, 13]), builder.pick(&[3, 3, 5]));
         let growth = conv(&mut builder, grown, kernel);
         builder.push_conv(last + 2, growth);
         let y = builder.values[last + 3].1;
@@ -904,7 +904,8 @@ mod deep {
     fn random_dense_networks_match_the_reference() {
         let count = count(20);
         let plans = assert_right(count, random_dense_network, cpu_after_compiling);
-        assert!(units_of(&plans, "dense_step") > count / 2);
+        let steps = units_of(&plans, "dense_step");
+        assert!(steps > count / 4, "{steps}");
     }
 
     #[test]
