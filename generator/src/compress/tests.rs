@@ -37,9 +37,8 @@ enum Parts {
     None,
     /// Convolutions of the same input, which may be merged.
     Siblings,
-    /// At most one, so that there are few enough assignments of forms to plan all of them; the same for a dense block.
+    /// At most one, so that there are few enough assignments of forms to plan all of them.
     InvertedResidual,
-    DenseBlock,
 }
 
 impl Growing<'_> {
@@ -128,22 +127,6 @@ impl Growing<'_> {
         }
     }
 
-    /// A dense layer, a 1x1 and a 3x3 convolution whose output is appended to their input, and the 1x1 convolution after it.
-    fn add_dense_block(&mut self, x: &(String, u32)) {
-        let conv = |kernel: u32, n| {
-            OpOptions::Conv(ConvOptions {
-                kernel: [kernel; 2],
-                bias: true,
-                activation: Activation::Relu,
-                ..ConvOptions::new(n)
-            })
-        };
-        let first = self.add(&[x], conv(1, 96), 96);
-        let new = self.add(&[&first], conv(3, 96), 96);
-        let all = self.add(&[x, &new], OpOptions::Concat, x.1 + 96);
-        self.add(&[&all], conv(1, 128), 128);
-    }
-
     fn grow(&mut self) {
         let x = self.tensor();
         if self.parts != Parts::None && self.random.below(3) == 0 {
@@ -152,11 +135,7 @@ impl Growing<'_> {
                     self.add_inverted_residual(&x);
                     self.parts = Parts::None;
                 }
-                Parts::DenseBlock if x.1 <= 256 => {
-                    self.add_dense_block(&x);
-                    self.parts = Parts::None;
-                }
-                Parts::InvertedResidual | Parts::DenseBlock => {}
+                Parts::InvertedResidual => {}
                 _ => self.add_siblings(&x),
             }
             return;
@@ -279,16 +258,11 @@ const MOST_ASSIGNMENTS: usize = 10_000;
 /// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
 fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -> usize {
     let (mut fused, mut merged, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0, 0);
-    let (mut inverted, mut dense_steps, mut compared, mut skipped) = (0, 0, 0, 0);
+    let (mut inverted, mut compared, mut skipped) = (0, 0, 0);
     for case in cases {
         let mut random = Random(case);
-        let parts = [
-            Parts::None,
-            Parts::Siblings,
-            Parts::InvertedResidual,
-            Parts::DenseBlock,
-        ];
-        let network = random_network_with(parts[(case % 4) as usize], &mut random);
+        let parts = [Parts::None, Parts::Siblings, Parts::InvertedResidual];
+        let network = random_network_with(parts[(case % 3) as usize], &mut random);
         let weights: Vec<f64> = (0..network.ops.len())
             .map(|_| 0.1 + random.below(100) as f64 / 50.0)
             .collect();
@@ -347,23 +321,18 @@ fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -
         let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
         with_cp += usize::from(found.forms.iter().any(is_cp));
         let is_inverted = |step: &StepTime| matches!(step.problem, Problem::InvertedResidual(_));
-        let is_dense_step = |step: &StepTime| matches!(step.problem, Problem::DenseStep(_));
-        let is_merged =
-            |step: &StepTime| step.layers.len() > 1 && !is_inverted(step) && !is_dense_step(step);
-        let is_fused =
-            |step: &StepTime| step.name.contains('+') && !is_merged(step) && !is_dense_step(step);
+        let is_merged = |step: &StepTime| step.layers.len() > 1 && !is_inverted(step);
+        let is_fused = |step: &StepTime| step.name.contains('+') && !is_merged(step);
         fused += usize::from(time.steps.iter().any(is_fused));
         merged += usize::from(time.steps.iter().any(is_merged));
         inverted += usize::from(time.steps.iter().any(is_inverted));
-        dense_steps += usize::from(time.steps.iter().any(is_dense_step));
         grouped += usize::from(!compression.storages[0].structures[0].groups.is_empty());
     }
     assert!(compared > 20 * skipped, "{compared} {skipped}");
     println!(
-        "{fused} fused, {merged} merged, {inverted} with inverted residuals, {dense_steps} with dense steps, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
+        "{fused} fused, {merged} merged, {inverted} with inverted residuals, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
     );
-    assert!(fused > 0 && merged > 0 && inverted > 0 && dense_steps > 0);
-    assert!(grouped > 0 && decomposed > 0);
+    assert!(fused > 0 && merged > 0 && inverted > 0 && grouped > 0 && decomposed > 0);
     with_cp
 }
 
