@@ -37,8 +37,9 @@ enum Parts {
     None,
     /// Convolutions of the same input, which may be merged.
     Siblings,
-    /// At most one, so that there are few enough assignments of forms to plan all of them.
+    /// At most one, so that there are few enough assignments of forms to plan all of them; the same for a dense block.
     InvertedResidual,
+    DenseBlock,
 }
 
 impl Growing<'_> {
@@ -127,6 +128,22 @@ impl Growing<'_> {
         }
     }
 
+    /// A dense layer, a 1x1 and a 3x3 convolution whose output is appended to their input, and the 1x1 convolution after it.
+    fn add_dense_block(&mut self, x: &(String, u32)) {
+        let conv = |kernel: u32, n| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [kernel; 2],
+                bias: true,
+                activation: Activation::Relu,
+                ..ConvOptions::new(n)
+            })
+        };
+        let first = self.add(&[x], conv(1, 96), 96);
+        let new = self.add(&[&first], conv(3, 96), 96);
+        let all = self.add(&[x, &new], OpOptions::Concat, x.1 + 96);
+        self.add(&[&all], conv(1, 128), 128);
+    }
+
     fn grow(&mut self) {
         let x = self.tensor();
         if self.parts != Parts::None && self.random.below(3) == 0 {
@@ -135,7 +152,11 @@ impl Growing<'_> {
                     self.add_inverted_residual(&x);
                     self.parts = Parts::None;
                 }
-                Parts::InvertedResidual => {}
+                Parts::DenseBlock if x.1 <= 256 => {
+                    self.add_dense_block(&x);
+                    self.parts = Parts::None;
+                }
+                Parts::InvertedResidual | Parts::DenseBlock => {}
                 _ => self.add_siblings(&x),
             }
             return;
@@ -255,14 +276,30 @@ fn by_brute_force(
 /// Networks with more assignments are few, and would take most of the time.
 const MOST_ASSIGNMENTS: usize = 10_000;
 
-/// Every `cp_every`-th case has CP forms too. Returns the number of choices with a CP layer.
-fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -> usize {
-    let (mut fused, mut merged, mut grouped, mut decomposed, mut with_cp) = (0, 0, 0, 0, 0);
-    let (mut inverted, mut compared, mut skipped) = (0, 0, 0);
+/// Numbers of choices with launches or layers of a kind.
+#[derive(Debug, Default)]
+struct Chosen {
+    fused: usize,
+    merged: usize,
+    inverted: usize,
+    dense_steps: usize,
+    grouped: usize,
+    decomposed: usize,
+    with_cp: usize,
+}
+
+/// Networks whose parts take turns. Every `cp_every`-th case has CP forms too.
+fn agree_with_brute_force(
+    cases: impl IntoIterator<Item = u64>,
+    parts: &[Parts],
+    cp_every: u64,
+) -> Chosen {
+    let mut chosen = Chosen::default();
+    let (mut compared, mut skipped) = (0, 0);
     for case in cases {
         let mut random = Random(case);
-        let parts = [Parts::None, Parts::Siblings, Parts::InvertedResidual];
-        let network = random_network_with(parts[(case % 3) as usize], &mut random);
+        let part = parts[case as usize % parts.len()];
+        let network = random_network_with(part, &mut random);
         let weights: Vec<f64> = (0..network.ops.len())
             .map(|_| 0.1 + random.below(100) as f64 / 50.0)
             .collect();
@@ -314,32 +351,56 @@ fn agree_with_brute_force(cases: impl IntoIterator<Item = u64>, cp_every: u64) -
             _ => loss,
         };
         assert_eq!(value, expected.0, "case {case}: {found:?} {limits:?}");
-        let chosen = with_forms(&network, found.forms.iter().copied());
+        let compressed = with_forms(&network, found.forms.iter().copied());
         let clock = &mut compression.targets[0].clock;
-        let time = NetworkTime::of_network(clock.planner(), &chosen).unwrap();
-        decomposed += usize::from(found.loss > 0.0);
+        let time = NetworkTime::of_network(clock.planner(), &compressed).unwrap();
         let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
-        with_cp += usize::from(found.forms.iter().any(is_cp));
         let is_inverted = |step: &StepTime| matches!(step.problem, Problem::InvertedResidual(_));
-        let is_merged = |step: &StepTime| step.layers.len() > 1 && !is_inverted(step);
-        let is_fused = |step: &StepTime| step.name.contains('+') && !is_merged(step);
-        fused += usize::from(time.steps.iter().any(is_fused));
-        merged += usize::from(time.steps.iter().any(is_merged));
-        inverted += usize::from(time.steps.iter().any(is_inverted));
-        grouped += usize::from(!compression.storages[0].structures[0].groups.is_empty());
+        let is_dense_step = |step: &StepTime| matches!(step.problem, Problem::DenseStep(_));
+        let is_merged =
+            |step: &StepTime| step.layers.len() > 1 && !is_inverted(step) && !is_dense_step(step);
+        let is_fused =
+            |step: &StepTime| step.name.contains('+') && !is_merged(step) && !is_dense_step(step);
+        let count = |number: &mut usize, is_there: bool| *number += usize::from(is_there);
+        count(&mut chosen.decomposed, found.loss > 0.0);
+        count(&mut chosen.with_cp, found.forms.iter().any(is_cp));
+        count(&mut chosen.fused, time.steps.iter().any(is_fused));
+        count(&mut chosen.merged, time.steps.iter().any(is_merged));
+        count(&mut chosen.inverted, time.steps.iter().any(is_inverted));
+        count(
+            &mut chosen.dense_steps,
+            time.steps.iter().any(is_dense_step),
+        );
+        let has_groups = !compression.storages[0].structures[0].groups.is_empty();
+        count(&mut chosen.grouped, has_groups);
     }
     assert!(compared > 20 * skipped, "{compared} {skipped}");
-    println!(
-        "{fused} fused, {merged} merged, {inverted} with inverted residuals, {grouped} with groups, {decomposed} decomposed, {with_cp} with CP layers"
-    );
-    assert!(fused > 0 && merged > 0 && inverted > 0 && grouped > 0 && decomposed > 0);
-    with_cp
+    println!("{chosen:?}");
+    assert!(chosen.grouped > 0 && chosen.decomposed > 0, "{chosen:?}");
+    chosen
+}
+
+/// The parts of most random networks.
+const PARTS: [Parts; 3] = [Parts::None, Parts::Siblings, Parts::InvertedResidual];
+
+impl Chosen {
+    /// Whether some choices have each kind of launch that networks of [`PARTS`] may have.
+    fn has_all_launches(&self) -> bool {
+        self.fused > 0 && self.merged > 0 && self.inverted > 0
+    }
 }
 
 #[test]
 fn forms_are_those_of_all_planned_assignments() {
     // In the last case conversions decide: each is a launch, with a boundary.
-    agree_with_brute_force((0..30).chain([458]), 15);
+    let chosen = agree_with_brute_force((0..30).chain([458]), &PARTS, 15);
+    assert!(chosen.has_all_launches(), "{chosen:?}");
+}
+
+#[test]
+fn forms_of_dense_blocks_are_those_of_all_planned_assignments() {
+    let chosen = agree_with_brute_force(1..25, &[Parts::DenseBlock], 1000);
+    assert!(chosen.dense_steps > 0, "{chosen:?}");
 }
 
 /// The launches of each GPU and batch are its own, the forms those of all.
@@ -799,8 +860,11 @@ mod deep {
         // In parts, beside each other.
         let parts = [0..250, 250..500, 500..750, 750..1000];
         let with_cp: usize = std::thread::scope(|scope| {
-            let threads = parts.map(|part| scope.spawn(|| super::agree_with_brute_force(part, 3)));
-            threads.map(|thread| thread.join().unwrap()).iter().sum()
+            let agree = |part| super::agree_with_brute_force(part, &super::PARTS, 3);
+            let threads = parts.map(|part| scope.spawn(move || agree(part)));
+            let all = threads.map(|thread| thread.join().unwrap());
+            assert!(all.iter().all(super::Chosen::has_all_launches), "{all:?}");
+            all.iter().map(|chosen| chosen.with_cp).sum()
         });
         assert!(with_cp > 0);
     }

@@ -1,6 +1,6 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{DType, Format, OpId, Precision, Problem, TensorShape};
+use crate::ir::{ConvProblem, DType, Format, OpId, Precision, Problem, TensorShape};
 use std::collections::HashMap;
 use tdc_runtime::FactorRole;
 
@@ -166,6 +166,23 @@ pub struct Task {
 }
 
 impl Task {
+    /// The convolution in fp32 NCHW, of a layer that is not factorised, if the config requests neither a scheme nor atomics for it.
+    pub(super) fn plain_conv(&self) -> Option<&ConvProblem> {
+        let is_plain = self.parameters.factors.is_empty()
+            && self.scheme.is_none()
+            && self.problem.is_deterministic();
+        self.problem.nchw_conv().filter(|_| is_plain)
+    }
+
+    /// The layer of a convolution that another task computes before its own; `None` without a layer.
+    pub(super) fn as_inner(&self, conv: &ConvProblem) -> Option<InnerLayer> {
+        Some(InnerLayer {
+            layer: self.parameters.layer?,
+            fold: self.parameters.fold.clone(),
+            bias: conv.epilogue.bias,
+        })
+    }
+
     /// The values that the task reads: the input, then the residual.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> {
         std::iter::once(self.x).chain(self.residual)

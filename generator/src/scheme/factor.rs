@@ -3,6 +3,7 @@
 //! its product is divided among the warps.
 
 mod arrangement;
+mod block;
 mod context;
 mod rectangle;
 mod weight_layout;
@@ -11,6 +12,7 @@ use super::step_order::ChunkSteps;
 use super::tensor_core::{MMA_M, MMA_N, separate_accumulators};
 use arrangement::Arrangement;
 pub(super) use arrangement::{Arrangements, FactorProduct};
+pub(super) use block::{BlockResources, copies_late};
 pub(super) use context::FactorContext;
 pub(super) use rectangle::{Rectangle, RectangleContext, all_of};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 
 use super::candidate::Candidate;
 use crate::ir::{ConvProblem, DenseStepProblem, Problem};
-use crate::plan::graph::{InnerLayer, Parameters, Task, TaskGraph, ValueId};
+use crate::plan::graph::{Parameters, Task, TaskGraph, ValueId};
 use crate::plan::nhwc_concats::NhwcConcats;
 
 /// Adds a candidate for each convolution whose output ends the concatenation that a later 1x1 convolution reads.
@@ -13,15 +13,14 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     candidates.extend(first.filter_map(|growth| {
         let later = growth + 1..graph.tasks.len();
         let steps = later.filter_map(|pointwise| dense_step(graph, growth, pointwise));
+        let mut steps = steps.filter(|step| !may_be_nhwc(graph, step.task.residual, &concats));
         // The one that can start first.
-        steps
-            .take(1)
-            .find(|step| !is_in(graph, step.task.residual, &concats))
+        steps.next()
     }));
 }
 
 /// Whether a value or one that contains it may be stored in NHWC.
-fn is_in(graph: &TaskGraph, mut value: Option<ValueId>, concats: &NhwcConcats) -> bool {
+fn may_be_nhwc(graph: &TaskGraph, mut value: Option<ValueId>, concats: &NhwcConcats) -> bool {
     while let Some(id) = value {
         if concats.contains(id) {
             return true;
@@ -57,11 +56,7 @@ fn dense_step(graph: &TaskGraph, growth: usize, pointwise: usize) -> Option<Cand
         && growth_conv.precision == pointwise_conv.precision
         && pointwise_conv.shape == problem.pointwise()
         && is_ready(graph, &all, growth);
-    let inner = InnerLayer {
-        layer: first.parameters.layer?,
-        fold: first.parameters.fold.clone(),
-        bias: growth_conv.epilogue.bias,
-    };
+    let inner = first.as_inner(growth_conv)?;
     is_valid.then(|| Candidate {
         task: Task {
             name: format!("{}+{}", first.name, last.name),
@@ -81,14 +76,9 @@ fn dense_step(graph: &TaskGraph, growth: usize, pointwise: usize) -> Option<Cand
     })
 }
 
-/// The convolution of a task: of a layer that is not factorised, without residual or a request of the config's.
+/// The convolution of a task without residual.
 fn convolution(task: &Task) -> Option<&ConvProblem> {
-    let conv = task.problem.nchw_conv()?;
-    let is_plain = task.parameters.factors.is_empty()
-        && task.residual.is_none()
-        && task.scheme.is_none()
-        && task.problem.is_deterministic();
-    is_plain.then_some(conv)
+    task.plain_conv().filter(|_| task.residual.is_none())
 }
 
 /// The elements of an image of the value that owns its memory, which a value takes.

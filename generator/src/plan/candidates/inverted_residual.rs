@@ -2,7 +2,7 @@
 
 use super::candidate::Candidate;
 use crate::ir::{ConvProblem, InvertedResidualProblem, Problem};
-use crate::plan::graph::{InnerLayer, Parameters, Task, TaskGraph};
+use crate::plan::graph::{Parameters, Task, TaskGraph};
 
 /// Adds a candidate for each 1x1 convolution that the two others follow.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
@@ -41,17 +41,9 @@ fn inverted_residual(graph: &TaskGraph, expand: usize) -> Option<Candidate> {
         && is_ready
         && is_sequence
         && expand_conv.precision == project_conv.precision;
-    let inner = |task: usize, conv: &ConvProblem| {
-        let parameters = &tasks[task].parameters;
-        Some(InnerLayer {
-            layer: parameters.layer?,
-            fold: parameters.fold.clone(),
-            bias: conv.epilogue.bias,
-        })
-    };
     let inner = vec![
-        inner(expand, expand_conv)?,
-        inner(depthwise, depthwise_conv)?,
+        tasks[expand].as_inner(expand_conv)?,
+        tasks[depthwise].as_inner(depthwise_conv)?,
     ];
     is_valid.then(|| Candidate {
         task: Task {
@@ -69,14 +61,9 @@ fn inverted_residual(graph: &TaskGraph, expand: usize) -> Option<Candidate> {
     })
 }
 
-/// The convolution of a task: of a layer that is not factorised, without prologue or a request of the config's.
+/// The convolution of a task without prologue.
 fn plain(task: &Task) -> Option<&ConvProblem> {
-    let conv = task.problem.nchw_conv()?;
-    let is_plain = task.parameters.factors.is_empty()
-        && conv.prologue.is_none()
-        && task.scheme.is_none()
-        && task.problem.is_deterministic();
-    is_plain.then_some(conv)
+    task.plain_conv().filter(|conv| conv.prologue.is_none())
 }
 
 #[cfg(test)]

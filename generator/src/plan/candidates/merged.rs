@@ -42,12 +42,8 @@ impl Kind {
     /// `None` for a task that is not merged: one that is no NCHW convolution of one group, that computes a factor, adds a residual or uses
     /// atomics, or whose scheme the config requests.
     fn of(task: &Task) -> Option<Self> {
-        let conv = task.problem.nchw_conv()?;
-        let is_plain = task.parameters.factors.is_empty()
-            && task.residual.is_none()
-            && task.problem.is_deterministic()
-            && task.scheme.is_none()
-            && conv.shape.groups == 1;
+        let conv = task.plain_conv()?;
+        let is_plain = task.residual.is_none() && conv.shape.groups == 1;
         is_plain.then_some(Self {
             x: task.x,
             scale_shift: task.parameters.scale_shift,

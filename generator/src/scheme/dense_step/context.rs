@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::products::warps_of_products;
 use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::DenseStepProblem;
-use crate::scheme::factor::{FactorContext, RectangleContext, all_of};
+use crate::scheme::factor::{FactorContext, RectangleContext, all_of, copies_late};
 use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_M, MMA_N};
@@ -202,11 +202,13 @@ impl ChannelsContext {
             grown_steps: quads.grown_steps,
             n: problem.n,
             block_n: sizes.block_n,
-            input_items: sizes.items(sizes.slice / 4 * sizes.rectangle.position_count()),
-            before_items: sizes.items(before * pixels),
-            new_items: sizes.items(sizes.own_rows() * pixels),
-            grown_items: sizes.items(grown * pixels),
-            output_items: sizes.items(sizes.block_n * pixels),
+            input_items: sizes
+                .block
+                .items(sizes.slice / 4 * sizes.rectangle.position_count()),
+            before_items: sizes.block.items(before * pixels),
+            new_items: sizes.block.items(sizes.own_rows() * pixels),
+            grown_items: sizes.block.items(grown * pixels),
+            output_items: sizes.block.items(sizes.block_n * pixels),
         }
     }
 }
@@ -302,7 +304,7 @@ impl OutputContext {
         let prologue = problem.prologue.map(|prologue| prologue.activation);
         Self {
             batched: problem.growth.batch > 1,
-            copies_late: sizes.copies_late(),
+            copies_late: copies_late(sizes.blocks),
             grown_bias: problem.grown.bias,
             grown_activation: activation_function(problem.grown.activation),
             prologue: prologue.is_some(),

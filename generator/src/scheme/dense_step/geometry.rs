@@ -4,10 +4,10 @@ use super::DenseStepTile;
 use super::channels::{BlockQuads, STEP_QUADS};
 use super::products::{Products, registers};
 use super::shared_memory::{Contents, SharedMemory};
-use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::DenseStepProblem;
 use crate::scheme::Tile;
-use crate::scheme::factor::{Arrangements, Factor, Rectangle};
+use crate::scheme::factor::{Arrangements, BlockResources, Factor, Rectangle};
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, quad_plane, split_terms};
 
 /// Channel quads of a thread at most, of the input and of the concatenation: they are in registers at the same time. Also of the new
@@ -32,8 +32,7 @@ pub(super) struct Geometry {
     pub(super) memory: SharedMemory,
     /// Blocks of the launch.
     pub(super) blocks: u64,
-    /// Estimated registers of a thread.
-    pub(super) registers: u32,
+    pub(super) block: BlockResources,
     /// 2 with a hi/lo split, else 1.
     pub(super) split_terms: u32,
 }
@@ -103,9 +102,11 @@ impl Geometry {
             warps: tile.warps,
         });
         let registers = registers([&growth, &pointwise], loads);
-        let fits = registers * threads <= gpu.registers_per_sm
-            && registers <= MAX_REGISTERS
-            && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
+        let block = BlockResources {
+            warps: tile.warps,
+            registers,
+            shared_floats: memory.floats,
+        };
         let mut sizes = Self {
             tile,
             rectangle,
@@ -118,13 +119,13 @@ impl Geometry {
             pointwise,
             memory,
             blocks: 0,
-            registers,
+            block,
             split_terms,
         };
         let [tiles, _] = sizes.rectangle.tiles();
         sizes.blocks = u64::from(tiles) * u64::from(shape.batch) * u64::from(tile.cluster);
         let has_grid = sizes.blocks <= i32::MAX as u64;
-        (fits && has_grid).then_some(sizes)
+        (block.fits(gpu) && has_grid).then_some(sizes)
     }
 
     /// As [`new`](Self::new), of the numbers of a tile.
@@ -138,20 +139,9 @@ impl Geometry {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// Whether the copy of the weights of the 1x1 convolution starts after the loads of the input. If the blocks leave few SMs to the successor,
-    /// its blocks cannot start early, and nothing hides the time until the copy has been issued.
-    pub(super) fn copies_late(&self) -> bool {
-        2 * self.blocks > u64::from(FIRST_CLUSTER_GPU.sms)
-    }
-
     /// Rows of partial sums of new channels in a block.
     pub(super) fn own_rows(&self) -> u32 {
         own_rows(&self.tile, &self.quads, &self.growth)
-    }
-
-    /// Items of each thread if all threads of the block have `all`.
-    pub(super) fn items(&self, all: u32) -> u32 {
-        all.div_ceil(32 * self.tile.warps)
     }
 }
 

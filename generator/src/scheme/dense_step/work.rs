@@ -9,24 +9,21 @@ use crate::ir::{DenseStepProblem, Problem};
 use crate::scheme::tensor_core::products;
 
 impl Geometry {
-    /// Resident blocks of an SM.
-    fn blocks_per_sm(&self, gpu: &Gpu) -> u32 {
-        let threads = 32 * self.tile.warps;
-        (gpu.shared_per_sm / (4 * self.memory.floats + gpu.shared_reserved))
-            .min(gpu.threads_per_sm / threads)
-            .min(gpu.registers_per_sm / (self.registers * threads))
-            .max(1)
-    }
-
     /// The work of a launch, for the cost model.
     pub(super) fn work(&self, problem: &DenseStepProblem, gpu: &Gpu) -> KernelWork {
         let precision = products(problem.precision);
         let model = gpu.cost_model().dense_step(precision);
         let (blocks, warps) = (self.blocks as f64, f64::from(self.tile.warps));
         let quads = &self.quads;
-        let loads = self.items(self.slice / 4 * self.rectangle.position_count())
-            + self.items(STEP_QUADS * quads.before_steps * self.rectangle.pixels());
-        let grown = self.items(STEP_QUADS * quads.grown_steps * self.rectangle.pixels());
+        let loads = self
+            .block
+            .items(self.slice / 4 * self.rectangle.position_count())
+            + self
+                .block
+                .items(STEP_QUADS * quads.before_steps * self.rectangle.pixels());
+        let grown = self
+            .block
+            .items(STEP_QUADS * quads.grown_steps * self.rectangle.pixels());
         let mma = f64::from(self.growth.mma_count + self.pointwise.mma_count);
         let is_exchanged = f64::from(u8::from(self.tile.cluster > 1));
         let exchanged =
@@ -45,12 +42,12 @@ impl Geometry {
             + model.weight * weights;
         // Blocks of the launch on the busiest SM.
         let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
-        let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
+        let other_blocks = busiest.min(f64::from(self.block.blocks_per_sm(gpu))) - 1.0;
         let latency = model.block + busy * (1.0 + model.co_resident_block * other_blocks);
         KernelWork {
             blocks: self.blocks,
-            threads: 32 * self.tile.warps,
-            registers: self.registers,
+            threads: self.block.threads(),
+            registers: self.block.registers,
             shared_bytes: 4 * self.memory.floats,
             fma_fraction: 1.0,
             mma: blocks * mma,

@@ -3,7 +3,7 @@
 use super::geometry::{Geometry, run_reach};
 use super::shared_memory::WEIGHT_COPIES;
 use crate::ir::InvertedResidualProblem;
-use crate::scheme::factor::{FactorContext, RectangleContext, all_of};
+use crate::scheme::factor::{FactorContext, RectangleContext, all_of, copies_late};
 use crate::scheme::shared_offsets::BARRIER_FLOATS;
 use crate::scheme::step_order::StepNames;
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N};
@@ -208,9 +208,13 @@ impl SliceContext {
             run_reach: run_reach(shape, sizes.run),
             depthwise_weights: sizes.slice * shape.r * shape.s,
             block_n: sizes.block_n,
-            input_items: sizes.items(sizes.input_quads * sizes.rectangle.position_count()),
-            filtered_items: sizes.items(sizes.slice / 4 * sizes.rectangle.pixels() / sizes.run),
-            output_items: sizes.items(sizes.block_n * sizes.rectangle.pixels()),
+            input_items: sizes
+                .block
+                .items(sizes.input_quads * sizes.rectangle.position_count()),
+            filtered_items: sizes
+                .block
+                .items(sizes.slice / 4 * sizes.rectangle.pixels() / sizes.run),
+            output_items: sizes.block.items(sizes.block_n * sizes.rectangle.pixels()),
         }
     }
 }
@@ -290,7 +294,7 @@ impl OutputContext {
         } = *problem;
         Self {
             batched: problem.depthwise.batch > 1,
-            copies_late: sizes.copies_late(),
+            copies_late: copies_late(sizes.blocks),
             expand_bias: expand.bias,
             expand_activation: activation_function(expand.activation),
             depthwise_bias: filter.bias,

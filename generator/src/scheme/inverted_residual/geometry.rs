@@ -3,10 +3,10 @@
 use super::InvertedResidualTile;
 use super::products::{Products, registers};
 use super::shared_memory::{Contents, SharedMemory};
-use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, PORTABLE_CLUSTER};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::InvertedResidualProblem;
 use crate::scheme::Tile;
-use crate::scheme::factor::{Arrangements, Factor, Rectangle};
+use crate::scheme::factor::{Arrangements, BlockResources, Factor, Rectangle};
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, quad_plane, split_terms};
 use tdc_runtime::ConvShape;
 
@@ -34,8 +34,7 @@ pub(super) struct Geometry {
     pub(super) memory: SharedMemory,
     /// Blocks of the launch.
     pub(super) blocks: u64,
-    /// Estimated registers of a thread.
-    pub(super) registers: u32,
+    pub(super) block: BlockResources,
     /// 2 with a hi/lo split, else 1.
     pub(super) split_terms: u32,
 }
@@ -98,9 +97,11 @@ impl Geometry {
         });
         let quads = items[0].max(items[1] + run_reach(shape, run));
         let registers = registers([&expand, &project], quads);
-        let fits = registers * threads <= gpu.registers_per_sm
-            && registers <= MAX_REGISTERS
-            && memory.floats <= gpu.shared_per_block.min(FIRST_CLUSTER_GPU.shared_per_block) / 4;
+        let block = BlockResources {
+            warps: tile.warps,
+            registers,
+            shared_floats: memory.floats,
+        };
         let mut sizes = Self {
             tile,
             rectangle,
@@ -115,13 +116,13 @@ impl Geometry {
             project,
             memory,
             blocks: 0,
-            registers,
+            block,
             split_terms,
         };
         let [tiles, _] = sizes.rectangle.tiles();
         sizes.blocks = u64::from(tiles) * u64::from(shape.batch) * u64::from(tile.cluster);
         let has_grid = sizes.blocks <= i32::MAX as u64;
-        (fits && has_grid).then_some(sizes)
+        (block.fits(gpu) && has_grid).then_some(sizes)
     }
 
     /// As [`new`](Self::new), of the numbers of a tile.
@@ -137,17 +138,6 @@ impl Geometry {
     /// The sizes of a supported tile.
     pub(super) fn of_supported(problem: &InvertedResidualProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
-    }
-
-    /// Whether the copies of the weights that are needed last start after the loads of the input. If the blocks leave few SMs to the successor,
-    /// its blocks cannot start early, and nothing hides the time until the copies have been issued.
-    pub(super) fn copies_late(&self) -> bool {
-        2 * self.blocks > u64::from(FIRST_CLUSTER_GPU.sms)
-    }
-
-    /// Items of each thread if all threads of the block have `all`.
-    pub(super) fn items(&self, all: u32) -> u32 {
-        all.div_ceil(32 * self.tile.warps)
     }
 }
 

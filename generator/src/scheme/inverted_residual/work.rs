@@ -7,15 +7,6 @@ use crate::ir::{InvertedResidualProblem, Problem};
 use crate::scheme::tensor_core::products;
 
 impl Geometry {
-    /// Resident blocks of an SM.
-    fn blocks_per_sm(&self, gpu: &Gpu) -> u32 {
-        let threads = 32 * self.tile.warps;
-        (gpu.shared_per_sm / (4 * self.memory.floats + gpu.shared_reserved))
-            .min(gpu.threads_per_sm / threads)
-            .min(gpu.registers_per_sm / (self.registers * threads))
-            .max(1)
-    }
-
     /// The work of a launch, for the cost model.
     pub(super) fn work(&self, problem: &InvertedResidualProblem, gpu: &Gpu) -> KernelWork {
         let products = products(problem.precision);
@@ -24,8 +15,14 @@ impl Geometry {
         let (blocks, warps) = (self.blocks as f64, f64::from(self.tile.warps));
         let taps = f64::from(shape.r * shape.s);
         let quads = f64::from(self.slice / 4);
-        let loads = f64::from(self.items(self.input_quads * self.rectangle.position_count()));
-        let filtered = f64::from(self.items(self.slice / 4 * self.rectangle.pixels() / self.run));
+        let loads = f64::from(
+            self.block
+                .items(self.input_quads * self.rectangle.position_count()),
+        );
+        let filtered = f64::from(
+            self.block
+                .items(self.slice / 4 * self.rectangle.pixels() / self.run),
+        );
         let filter_reads = f64::from(shape.r * (run_reach(shape, self.run) + shape.s));
         let mma = f64::from(self.expand.mma_count + self.project.mma_count);
         let slots = self.tile.cluster * self.project.warps_k;
@@ -42,14 +39,14 @@ impl Geometry {
             + model.weight * weights;
         // Blocks of the launch on the busiest SM.
         let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
-        let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
+        let other_blocks = busiest.min(f64::from(self.block.blocks_per_sm(gpu))) - 1.0;
         let latency = model.block
             + model.exchange * is_exchanged
             + busy * (1.0 + model.co_resident_block * other_blocks);
         KernelWork {
             blocks: self.blocks,
-            threads: 32 * self.tile.warps,
-            registers: self.registers,
+            threads: self.block.threads(),
+            registers: self.block.registers,
             shared_bytes: 4 * self.memory.floats,
             fma_fraction: 1.0,
             mma: blocks * mma,
