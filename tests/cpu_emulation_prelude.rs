@@ -93,6 +93,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "not_shared",
                 "exchange",
                 "relay",
+                "roles",
                 "sends_too_little",
                 "sends_between_vectors",
                 "static_shared",
@@ -375,6 +376,21 @@ fn a_block_resumes_when_its_bytes_have_arrived() {
             let rank = thread / 32;
             assert_eq!(value, sent + rank as f32, "{pair}");
         }
+    }
+}
+
+#[test]
+fn some_threads_of_a_block_wait_for_bytes() {
+    let x = noise(8 * 32, 9);
+    let mut y = vec![f32::NAN; x.len()];
+    launch("roles", [8, 1, 1], 64, [2, 1, 1], &x, &mut y).unwrap();
+    for (index, &value) in y.iter().enumerate() {
+        let (block, lane) = (index / 32, index % 32);
+        let expected = match lane % 3 {
+            1 => 1.0,
+            _ => x[(block ^ 1) * 32 + lane],
+        };
+        assert_eq!(value, expected, "{index}");
     }
 }
 

@@ -20,6 +20,7 @@ use tdc_generator::ir::{
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem, problem_of_label};
 use tdc_generator::render::unit_text;
+use tdc_generator::scheme::Tile;
 use tdc_generator::verify::{
     Bindings, CpuDevice, Device, ProblemData, Random, check_unit, check_unit_on, run_variant,
 };
@@ -182,6 +183,17 @@ fn random_units(
     count: usize,
     make: impl Fn(&mut Random, ConvProblem) -> Option<Problem>,
 ) -> Vec<PlannedUnit> {
+    random_units_with_tiles(scheme, seed, count, |_| true, make)
+}
+
+/// The same, with tiles of one kind only.
+fn random_units_with_tiles(
+    scheme: &'static str,
+    seed: u64,
+    count: usize,
+    is_wanted: fn(&Tile) -> bool,
+    make: impl Fn(&mut Random, ConvProblem) -> Option<Problem>,
+) -> Vec<PlannedUnit> {
     let mut random = Random::new(seed);
     let found = tdc_generator::scheme::scheme(scheme).unwrap();
     let mut requests = Vec::new();
@@ -192,7 +204,8 @@ fn random_units(
         let Some(problem) = make(&mut random, conv) else {
             continue;
         };
-        let tiles = found.tiles(&problem, gpu("h200").unwrap());
+        let mut tiles = found.tiles(&problem, gpu("h200").unwrap());
+        tiles.retain(is_wanted);
         if !tiles.is_empty() && requests.len() < count {
             let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
             requests.push((problem, scheme, Some(tile.0)));
@@ -361,6 +374,36 @@ fn wgmma_split_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Whether a tile of `wgmma_nhwc` has several blocks in a cluster.
+fn has_cluster(tile: &Tile) -> bool {
+    tile.0.last().is_some_and(|&cluster| cluster > 1)
+}
+
+/// Clusters of two to eight blocks, with all formats and precisions.
+fn wgmma_cluster_units(count: usize) -> Vec<PlannedUnit> {
+    random_units_with_tiles("wgmma_nhwc", 47, count, has_cluster, |random, mut conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.batch = pick(&[1, 1, 2, 3]);
+        shape.c = pick(&[32, 64, 96, 128, 192]);
+        shape.n = pick(&[8, 24, 32, 72, 136]);
+        (shape.h, shape.w) = (pick(&[1, 5, 7, 9, 14]), pick(&[1, 7, 8, 13, 17]));
+        let [fp32, fp16] = [Format::default(), Format::FP16_NHWC];
+        let [split, bf16] = [Format::SPLIT_NHWC, Format::BF16_NHWC];
+        (conv.precision, conv.input) = [
+            (Precision::Fp32, split),
+            (Precision::Fp32, split),
+            (Precision::Tf32, split),
+            (Precision::Fp16, fp16),
+            (Precision::Bf16, bf16),
+        ][random.below(5) as usize];
+        conv.output = [conv.input, conv.input, fp32][random.below(3) as usize];
+        conv.prologue = None;
+        Some(Problem::Conv(conv))
+    })
+}
+
 /// Dilated filters in a grid of cells for each residue of rows, columns or both: several pixels of a residue, one, or none.
 fn wgmma_dilated_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("wgmma_nhwc", 21, count, |random, conv| {
@@ -494,7 +537,10 @@ fn wgmma_projected_units(count: usize) -> Vec<PlannedUnit> {
             precision,
             format,
         });
-        let tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
+        let mut tiles = scheme.unpruned_tiles(&problem, gpu("h200").unwrap());
+        if requests.len() % 2 == 1 {
+            tiles.retain(has_cluster);
+        }
         // None for an activation that grows, in split NHWC.
         if !tiles.is_empty() {
             let tile = &tiles[random.below(tiles.len() as u64) as usize];
@@ -675,11 +721,12 @@ fn in_views(problem: &Problem) -> Option<Problem> {
 
 /// The convolutions that read or write 16-bit NHWC, with parts of concatenations.
 fn view_units(count: usize) -> Vec<PlannedUnit> {
-    let groups: [fn(usize) -> Vec<PlannedUnit>; 7] = [
+    let groups: [fn(usize) -> Vec<PlannedUnit>; 8] = [
         mma_nhwc_units,
         wgmma_fp16_units,
         wgmma_nhwc_units,
         wgmma_dilated_units,
+        wgmma_cluster_units,
         wgmma_stem_byte_units,
         wgmma_converted_units,
         nhwc_output_units,
@@ -1853,6 +1900,7 @@ mod random {
         wgmma_nhwc_is_right: wgmma_nhwc_units, 10 of 120;
         wgmma_nhwc_is_right_with_split_inputs: wgmma_split_units, 10 of 120;
         wgmma_nhwc_is_right_with_dilation: wgmma_dilated_units, 10 of 120;
+        wgmma_nhwc_is_right_with_clusters: wgmma_cluster_units, 10 of 160;
         wgmma_stem_is_right: wgmma_stem_units, 10 of 120;
         wgmma_stem_is_right_with_bytes: wgmma_stem_byte_units, 10 of 120;
         wgmma_projected_is_right: wgmma_projected_units, 10 of 120;
@@ -2348,6 +2396,7 @@ fn nhwc_activations_are_right_on_a_gpu() {
         wgmma_split_units(300),
         wgmma_stem_units(300),
         wgmma_dilated_units(300),
+        wgmma_cluster_units(400),
         wgmma_stem_byte_units(300),
         normalize_units(),
         wgmma_projected_units(300),
@@ -2567,7 +2616,7 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn random_products_of_warpgroups_compile_without_a_warning() {
-        let groups: [fn(usize) -> Vec<PlannedUnit>; 12] = [
+        let groups: [fn(usize) -> Vec<PlannedUnit>; 13] = [
             bf16_units,
             view_units,
             depthwise_nhwc_units,
@@ -2576,6 +2625,7 @@ mod deep {
             wgmma_nhwc_units,
             wgmma_split_units,
             wgmma_dilated_units,
+            wgmma_cluster_units,
             wgmma_stem_units,
             wgmma_stem_byte_units,
             wgmma_projected_units,

@@ -91,7 +91,8 @@ tdc_wgmma_b_descriptor(unsigned run, unsigned pitch) {
 template <int N, int ROW_RUNS, bool BF16 = false>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_wgmma_shared(float (&d)[N / 2], const float* shared, int a, int b, int pitch, bool accumulates) {
-    const unsigned first_run = static_cast<unsigned>(__cvta_generic_to_shared(shared)) / 16;
+    // In a cluster the upper bits of an address tell the block; a descriptor has no room for them.
+    const unsigned first_run = (static_cast<unsigned>(__cvta_generic_to_shared(shared)) & 0x3ffffu) / 16;
     const unsigned long long a_descriptor = tdc_wgmma_a_descriptor<ROW_RUNS>(first_run + a);
     const unsigned long long b_descriptor = tdc_wgmma_b_descriptor(first_run + b, pitch);
     if constexpr (N == 32 && BF16) {

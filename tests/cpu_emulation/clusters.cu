@@ -119,6 +119,29 @@ extern "C" __global__ void relay(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = value;
 }
 
+// Each thread of the first warp waits alone, in a branch. The second warp sends to the other block, and leaves or waits at a
+// named barrier with the first.
+extern "C" __global__ void roles(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    float* const arrivals = tile + 64;
+    const unsigned rank = blockIdx.x % 2, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) tdc_expect_bytes(arrivals, 128);
+    tdc_cluster_arrive_relaxed();
+    tdc_cluster_wait();  // both have begun
+    if (threadIdx.x < 32) {
+        float value = 1.0f;
+        if (lane % 3 != 1) {
+            tdc_wait_bytes(arrivals);
+            value = tile[lane];
+        }
+        y[blockIdx.x * 32 + lane] = value;
+        if (rank == 0) tdc_named_barrier(1, 64);
+    } else {
+        tdc_store_async(tile + lane, arrivals, 1 - rank, x[blockIdx.x * 32 + lane]);
+        if (rank == 0) tdc_named_barrier(1, 64);
+    }
+}
+
 // One lane sends nothing.
 extern "C" __global__ void sends_too_little(const float*, float*) {
     TDC_DYNAMIC_SHARED(float, tile);

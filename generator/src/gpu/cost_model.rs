@@ -300,6 +300,10 @@ constants! {
         stored_run_nchw = 3.18,
         /// Until a residual of the channels that are exchanged at a time has arrived.
         residual_latency = 1615.0,
+        /// The exchange of partial sums in a cluster, and each value that a block receives.
+        exchange = 300.0,
+        /// See [`exchange`](Self::exchange).
+        exchanged_value = 0.3,
         /// A block.
         start = 2499.0,
     }

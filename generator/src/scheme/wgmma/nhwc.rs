@@ -62,6 +62,8 @@ tile_numbers! {
         producers: "pg",
         /// Tiles that a block computes one after the other.
         block_tiles: "bt",
+        /// Blocks of a cluster, which divide the input channels.
+        cluster: "cl",
     }
 }
 

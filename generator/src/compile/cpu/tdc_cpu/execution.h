@@ -15,7 +15,7 @@ inline constexpr int warpSize = 32;
 
 namespace tdc_cpu {
 
-enum class BarrierKind : unsigned char { plain, any, all, count, bytes };
+enum class BarrierKind : unsigned char { plain, any, all, count };
 enum class WarpCallKind : unsigned char { sync, shuffle, vote, multiply };
 enum class MatrixKind : unsigned char { tf32, f16, bf16 };
 

@@ -149,6 +149,7 @@ enum class State : unsigned char {
     at_barrier,
     at_cluster_barrier,
     at_pipeline_barrier,
+    awaiting_bytes,
     in_warp_call,
     finished,
     illegal,  // has violated a rule; never resumed
@@ -242,7 +243,6 @@ struct Barrier {
     int line;
     unsigned arrived;
     unsigned votes;
-    const unsigned* bytes;  // not yet sent by blocks of the cluster, if it waits for them
 };
 
 struct alignas(128) SharedUnit {
@@ -257,6 +257,7 @@ struct Block {
     unsigned finished;
     unsigned at_cluster_barrier;
     int cluster_line;  // line of the barrier at which those wait
+    unsigned awaiting_bytes;
     Barrier barrier;
     int barrier_result;
     std::vector<ChunkCopy> chunks;  // the latest of each barrier
@@ -296,12 +297,12 @@ public:
         current_worker = nullptr;
     }
 
-    int block_barrier(BarrierKind kind, bool predicate, int line, const unsigned* bytes = nullptr) {
+    int block_barrier(BarrierKind kind, bool predicate, int line) {
         Thread& self = *running_;
         Barrier& barrier = block_->barrier;
         if (barrier.arrived == 0) {
-            barrier = {kind, line, 0, 0, bytes};
-        } else if (barrier.kind != kind || barrier.line != line || barrier.bytes != bytes) {
+            barrier = {kind, line, 0, 0};
+        } else if (barrier.kind != kind || barrier.line != line) {
             fail("threads of one block wait at different barriers (lines %d and %d)", barrier.line, line);
         }
         ++barrier.arrived;
@@ -311,12 +312,19 @@ public:
         return block_->barrier_result;
     }
 
-    // A block barrier that opens when all bytes have arrived.
+    // Waits until blocks of the cluster have sent all bytes. `bytes` has the number of those that have not arrived.
     void await_bytes(const void* bytes, int line) {
         if (!is_shared(bytes, 8)) {
             fail("line %d: the mbarrier is not in the block's shared memory", line);
         }
-        block_barrier(BarrierKind::bytes, false, line, static_cast<const unsigned*>(bytes));
+        if (*static_cast<const unsigned*>(bytes) == 0) {
+            return;
+        }
+        Thread& self = *running_;
+        self.awaited = bytes;
+        self.line = line;
+        ++block_->awaiting_bytes;
+        suspend(State::awaiting_bytes);
     }
 
     void cluster_arrive(int line) {
@@ -664,10 +672,7 @@ private:
         Block* chosen = nullptr;
         unsigned able = 0;
         for (Block& block : blocks_) {
-            if (awaits_bytes(block) && *block.barrier.bytes == 0) {
-                block.barrier.arrived = 0;
-                make_ready(block);
-            }
+            resume_after_bytes(block);
             if (block.runnable > 0 && random.below(++able) == 0) {
                 chosen = &block;
             }
@@ -702,6 +707,7 @@ private:
             block.runnable = thread_count_;
             block.finished = 0;
             block.at_cluster_barrier = 0;
+            block.awaiting_bytes = 0;
             block.barrier.arrived = 0;
             block.chunks.clear();
             block.phases.clear();
@@ -823,6 +829,9 @@ private:
         Barrier& barrier = block.barrier;
         const unsigned arrived = barrier.arrived;
         const unsigned in_warp_calls = thread_count_ - block.finished - arrived - block.at_cluster_barrier;
+        if (block.awaiting_bytes > 0) {
+            return true;  // the other blocks of the cluster must run first
+        }
         if (const int line = line_of(State::at_pipeline_barrier); line != 0) {
             report("deadlock: threads wait for a barrier of a pipeline (line %d) at which no thread arrives", line);
             return false;
@@ -843,7 +852,7 @@ private:
                    arrived > 0 ? barrier.line : block.cluster_line, arrived + block.at_cluster_barrier, thread_count_);
             return false;
         }
-        if (arrived == 0 || barrier.kind == BarrierKind::bytes) {
+        if (arrived == 0) {
             return true;  // the other blocks of the cluster must run first
         }
         switch (barrier.kind) {
@@ -851,16 +860,22 @@ private:
             case BarrierKind::any: block.barrier_result = barrier.votes > 0; break;
             case BarrierKind::all: block.barrier_result = barrier.votes == arrived; break;
             case BarrierKind::count: block.barrier_result = static_cast<int>(barrier.votes); break;
-            case BarrierKind::bytes: break;
         }
         barrier.arrived = 0;
         make_ready(block);
         return true;
     }
 
-    // Whether all threads of the block wait for bytes from other blocks.
-    bool awaits_bytes(const Block& block) const {
-        return block.barrier.arrived == thread_count_ && block.barrier.kind == BarrierKind::bytes;
+    // Makes the threads of a block ready whose bytes have arrived.
+    void resume_after_bytes(Block& block) {
+        for (unsigned i = 0; block.awaiting_bytes > 0 && i < thread_count_; ++i) {
+            Thread& thread = block.threads[i];
+            if (thread.state == State::awaiting_bytes && *static_cast<const unsigned*>(thread.awaited) == 0) {
+                thread.state = State::ready;
+                ++block.runnable;
+                --block.awaiting_bytes;
+            }
+        }
     }
 
     // No block can run: opens the cluster barrier if no thread has exited. False if one has.
@@ -868,9 +883,9 @@ private:
         unsigned waiting = 0;
         Block* some = nullptr;
         for (Block& block : blocks_) {
-            if (awaits_bytes(block)) {
+            if (block.awaiting_bytes > 0) {
                 block_ = &block;
-                report("deadlock: line %d waits for %u bytes that no block sends", block.barrier.line, *block.barrier.bytes);
+                report_missing_bytes();
                 return false;
             }
             waiting += block.at_cluster_barrier;
@@ -890,6 +905,18 @@ private:
             thread.arrived_in_cluster = false;
         }
         return true;
+    }
+
+    // The block waits for bytes that do not arrive.
+    void report_missing_bytes() {
+        for (unsigned i = 0; i < thread_count_; ++i) {
+            const Thread& thread = block_->threads[i];
+            if (thread.state == State::awaiting_bytes) {
+                report("deadlock: line %d waits for %u bytes that no block sends", thread.line,
+                       *static_cast<const unsigned*>(thread.awaited));
+                return;
+            }
+        }
     }
 
     // Completes the phase if all have arrived.

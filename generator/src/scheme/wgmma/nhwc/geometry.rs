@@ -29,6 +29,9 @@ const MAX_ITEMS: u32 = 64;
 /// Period of the swizzle, in runs of 16 bytes.
 const SWIZZLE_RUNS: u32 = 64;
 
+/// Most blocks of a cluster: each adds the sums of at least eight rows of a warpgroup.
+const MAX_CLUSTER: u32 = 8;
+
 /// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond those for the pixels that it finds.
 const CONSUMER_REGISTERS: u32 = 56;
 const LOADER_REGISTERS: u32 = 56;
@@ -71,9 +74,25 @@ pub(super) struct SharedMemory {
     /// Dequantisation scales and biases of the output channels.
     pub(super) epilogue_at: u32,
     pub(super) barriers_at: u32,
-    /// Maxima of each warp, from which the scale of a split output follows.
+    /// Maxima of each warp that multiplies, from which the scale of a split output follows.
     pub(super) maxima_at: u32,
+    /// Their barrier, that of the scale, and its inverse.
+    pub(super) output_scale_at: u32,
+    /// The barrier of the exchange in a cluster, and the partial sums that the other blocks send.
+    pub(super) sums_barrier_at: u32,
+    pub(super) partial_sums_at: u32,
     pub(super) floats: u32,
+}
+
+/// Sizes of the parts of shared memory, in floats; of barriers, their number.
+struct SharedMemorySizes {
+    weights: u32,
+    input: u32,
+    exchange: u32,
+    tn: u32,
+    barriers: u32,
+    maxima: u32,
+    partial_sums: u32,
 }
 
 impl NhwcGeometry {
@@ -87,6 +106,7 @@ impl NhwcGeometry {
             input_stages,
             producers,
             block_tiles,
+            cluster,
         } = tile;
         let limits = [
             (warpgroups, 4),
@@ -96,6 +116,7 @@ impl NhwcGeometry {
             (input_stages, 16),
             (producers, 2),
             (block_tiles, 1 << 16),
+            (cluster, MAX_CLUSTER),
         ];
         if !limits
             .into_iter()
@@ -112,7 +133,8 @@ impl NhwcGeometry {
         let runs = terms * term_runs;
         let loaders = 32 * (WARPGROUP * producers - 1);
         // A thread copies the same run of several cells, and a warp all runs of its cells.
-        let is_divided = groups.is_multiple_of(chunk_groups) && 32_u32.is_multiple_of(runs);
+        let is_divided =
+            groups.is_multiple_of(chunk_groups * cluster) && 32_u32.is_multiple_of(runs);
         if !is_divided || steps > MAX_STEPS {
             return None;
         }
@@ -123,7 +145,7 @@ impl NhwcGeometry {
             .filter(|&count| terms == 1 || count <= PROMOTION_INTERVAL)
             .find(|&count| count * step_weights_of(tn, terms) <= MAX_STAGE_WEIGHTS)?;
         let sum = Sum {
-            chunks: groups / chunk_groups,
+            chunks: groups / (chunk_groups * cluster),
             steps,
             stage_steps,
             step_weights: step_weights_of(tn, terms),
@@ -150,20 +172,21 @@ impl NhwcGeometry {
             .find(|count| term_runs.is_multiple_of(*count))?;
         let slab_rows = staged.next_multiple_of(SWIZZLE_RUNS / row_runs);
         let exchange = Exchange::new(problem, tn);
-        let memory = SharedMemory::new(
-            stages * sum.stage_weights(),
+        let memory = SharedMemory::new(SharedMemorySizes {
+            weights: stages * sum.stage_weights(),
             // Four words of a run.
-            4 * input_stages * runs * slab_rows,
-            warpgroups * exchange.words,
+            input: 4 * input_stages * runs * slab_rows,
+            exchange: warpgroups * exchange.words,
             tn,
             // Two of each buffer, and one of each warpgroup for its turns.
-            2 * (stages + input_stages) + warpgroups,
-            match problem.writes_split_nhwc() {
+            barriers: 2 * (stages + input_stages) + warpgroups,
+            maxima: match problem.writes_split_nhwc() {
                 // Of scales, biases and outputs.
-                true => 3 * WARPGROUP * (warpgroups + producers),
+                true => 3 * WARPGROUP * warpgroups,
                 false => 0,
             },
-        );
+            partial_sums: received(rows, tile),
+        });
         let tiles = all_cells.div_ceil(rows);
         let tile_step = tiles.div_ceil(block_tiles);
         // The source is the same for all GPUs.
@@ -179,8 +202,10 @@ impl NhwcGeometry {
             && items <= MAX_ITEMS
             && tile_step <= MAX_GRID
             && block_tiles <= tiles
+            // A barrier of the exchange is used once.
+            && (cluster == 1 || cluster.is_power_of_two() && block_tiles == 1)
             && (!problem.writes_split_nhwc()
-                || shape.n.div_ceil(tn) * tile_step <= Format::SPLIT_MAXIMA);
+                || cluster * shape.n.div_ceil(tn) * tile_step <= Format::SPLIT_MAXIMA);
         fits.then_some(Self {
             tile,
             cells,
@@ -257,26 +282,51 @@ impl NhwcGeometry {
             && tile.input_stages > self.sum.chunks
     }
 
-    /// Blocks of the grid: tiles of output channels, then of cells.
+    /// Blocks of the grid: tiles of output channels, each by the blocks of a cluster, then of cells.
     pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
-        [problem.shape.n.div_ceil(self.tile.tn), self.tile_step, 1]
+        let columns = problem.shape.n.div_ceil(self.tile.tn);
+        [columns * self.tile.cluster, self.tile_step, 1]
+    }
+
+    /// Partial sums that a block receives from the others of its cluster.
+    pub(super) fn received(&self) -> u32 {
+        received(self.rows(), self.tile)
     }
 }
 
+/// See [`NhwcGeometry::received`].
+fn received(rows: u32, tile: WgmmaNhwcTile) -> u32 {
+    rows * tile.tn / tile.cluster * (tile.cluster - 1)
+}
+
 impl SharedMemory {
-    /// Sizes in floats; barriers have 8 bytes.
-    fn new(weights: u32, input: u32, exchange: u32, tn: u32, barriers: u32, maxima: u32) -> Self {
-        let input_at = weights;
-        let exchange_at = input_at + input;
-        let epilogue_at = exchange_at + exchange;
-        let barriers_at = epilogue_at + 2 * tn;
+    fn new(sizes: SharedMemorySizes) -> Self {
+        let input_at = sizes.weights;
+        let exchange_at = input_at + sizes.input;
+        let epilogue_at = exchange_at + sizes.exchange;
+        let barriers_at = epilogue_at + 2 * sizes.tn;
+        // A barrier has 8 bytes.
+        let maxima_at = barriers_at + 2 * sizes.barriers;
+        let output_scale_at = (maxima_at + sizes.maxima).next_multiple_of(2);
+        let sums_barrier_at = match sizes.maxima {
+            0 => output_scale_at,
+            _ => output_scale_at + 6,
+        };
+        // Sums are sent 16 bytes at a time.
+        let partial_sums_at = (sums_barrier_at + 2).next_multiple_of(4);
         Self {
             input_at,
             exchange_at,
             epilogue_at,
             barriers_at,
-            maxima_at: barriers_at + 2 * barriers,
-            floats: barriers_at + 2 * barriers + maxima,
+            maxima_at,
+            output_scale_at,
+            sums_barrier_at,
+            partial_sums_at,
+            floats: match sizes.partial_sums {
+                0 => sums_barrier_at,
+                sums => partial_sums_at + sums,
+            },
         }
     }
 }

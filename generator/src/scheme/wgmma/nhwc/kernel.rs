@@ -41,6 +41,11 @@ struct WgmmaNhwcContext {
     sum: SumContext,
     /// Warpgroups multiply one after the other.
     takes_turns: bool,
+    /// Blocks of a cluster, which divide the input channels; bytes of partial sums that a block receives.
+    cluster: u32,
+    received_bytes: u32,
+    sums_barrier_at: u32,
+    partial_sums_at: u32,
     #[serde(flatten)]
     input: InputContext,
     /// Offsets in shared memory, in floats.
@@ -50,9 +55,9 @@ struct WgmmaNhwcContext {
     exchange_pitch: u32,
     epilogue_at: u32,
     barriers_at: u32,
-    /// Maxima of each warp.
+    /// Maxima of each warp that multiplies, and the scale that follows from them.
     maxima_at: u32,
-    warps: u32,
+    output_scale_at: u32,
     /// Input, and output with residual, are split NHWC; runs from hi to lo of each.
     reads_split: bool,
     writes_split: bool,
@@ -214,20 +219,26 @@ pub(super) fn kernel(
         context,
         grid: sizes.grid(problem),
         block: [sizes.threads(), 1, 1],
-        cluster: [1; 3],
+        cluster: [sizes.tile.cluster, 1, 1],
         shared_bytes: 4 * sizes.memory.floats,
         pdl: true,
-        device: match problem.input.dense() {
-            Format::SPLIT_NHWC => SPLIT_DEVICE_PARTS,
-            Format::BF16_NHWC => BF16_DEVICE_PARTS,
-            _ => DEVICE_PARTS,
-        },
+        device: &device_parts(problem.input.dense())[usize::from(sizes.tile.cluster == 1)..],
         args: without_nhwc_strides(args, &Problem::Conv(*problem)),
         work: sizes.work(problem, gpu),
     }
 }
 
+/// What kernels with an input in this format use. The first part is for clusters only.
+fn device_parts(input: Format) -> &'static [DevicePart] {
+    match input {
+        Format::SPLIT_NHWC => SPLIT_DEVICE_PARTS,
+        Format::BF16_NHWC => BF16_DEVICE_PARTS,
+        _ => DEVICE_PARTS,
+    }
+}
+
 const DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
     DevicePart::Pdl,
@@ -242,6 +253,7 @@ const DEVICE_PARTS: &[DevicePart] = &[
 ];
 
 const BF16_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
     DevicePart::Pdl,
@@ -255,6 +267,7 @@ const BF16_DEVICE_PARTS: &[DevicePart] = &[
 ];
 
 const SPLIT_DEVICE_PARTS: &[DevicePart] = &[
+    DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
     DevicePart::Pdl,
@@ -311,6 +324,10 @@ impl WgmmaNhwcContext {
             tile_step: sizes.tile_step,
             sum: SumContext::new(sizes.sum, sizes.grid(problem)),
             takes_turns: sizes.takes_turns(),
+            cluster: tile.cluster,
+            received_bytes: 4 * sizes.received(),
+            sums_barrier_at: sizes.memory.sums_barrier_at,
+            partial_sums_at: sizes.memory.partial_sums_at,
             input: InputContext::new(problem, sizes),
             input_at: sizes.memory.input_at,
             exchange_at: sizes.memory.exchange_at,
@@ -319,7 +336,7 @@ impl WgmmaNhwcContext {
             epilogue_at: sizes.memory.epilogue_at,
             barriers_at: sizes.memory.barriers_at,
             maxima_at: sizes.memory.maxima_at,
-            warps: sizes.threads() / 32,
+            output_scale_at: sizes.memory.output_scale_at,
             reads_split: problem.input == Format::SPLIT_NHWC,
             writes_split: problem.writes_split_nhwc(),
             x_plane: own.input_len() / u64::from(Format::RUN_CHANNELS),

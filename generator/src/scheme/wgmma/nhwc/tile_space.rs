@@ -12,6 +12,9 @@ use crate::scheme::wgmma::WGMMA_M;
 const STAGES: [u32; 3] = [3, 4, 6];
 const INPUT_STAGES: [u32; 5] = [2, 3, 4, 6, 8];
 
+/// Blocks of a cluster, if all clusters of a launch have room on the GPU at once.
+const CLUSTERS: [u32; 3] = [2, 4, 8];
+
 /// Most stages of weights that a block keeps.
 const MAX_KEPT_STAGES: u32 = 24;
 
@@ -65,18 +68,31 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaNhwcTile> 
     };
     for warpgroups in 1..=4 {
         for &tn in &widths {
-            let counts = block_tiles(problem, cells.div_ceil(WGMMA_M * warpgroups), tn, gpu);
+            let tiles = cells.div_ceil(WGMMA_M * warpgroups);
+            let mut divisions: Vec<[u32; 2]> = block_tiles(problem, tiles, tn, gpu)
+                .into_iter()
+                .map(|count| [count, 1])
+                .collect();
+            let blocks = u64::from(tiles) * u64::from(shape.n.div_ceil(tn));
+            let fit = |&cluster: &u32| blocks * u64::from(cluster) <= u64::from(gpu.sms);
+            let clusters = CLUSTERS.into_iter().filter(fit);
+            divisions.extend(clusters.map(|cluster| [1, cluster]));
             for &chunk_groups in &chunks {
                 for producers in 1..=2 {
-                    found.extend(counts.iter().map(|&block_tiles| WgmmaNhwcTile {
-                        warpgroups,
-                        tn,
-                        chunk_groups,
-                        stages: 0,
-                        input_stages: 0,
-                        producers,
-                        block_tiles,
-                    }));
+                    found.extend(
+                        divisions
+                            .iter()
+                            .map(|&[block_tiles, cluster]| WgmmaNhwcTile {
+                                warpgroups,
+                                tn,
+                                chunk_groups,
+                                stages: 0,
+                                input_stages: 0,
+                                producers,
+                                block_tiles,
+                                cluster,
+                            }),
+                    );
                 }
             }
         }

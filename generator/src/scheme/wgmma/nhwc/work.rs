@@ -1,7 +1,7 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::NhwcGeometry;
-use crate::cost::{KernelWork, kernel_us, occupancy, overlapped};
+use crate::cost::{KernelWork, kernel_us, occupancy, overlapped, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Problem};
 use crate::scheme::tensor_core::{MMA_K, products};
@@ -27,10 +27,12 @@ impl NhwcGeometry {
             // Arithmetic is part of the block's clocks.
             fma_fraction: 1.0,
             pdl: true,
+            cluster: self.tile.cluster,
             products: products(problem.precision),
             ..KernelWork::default()
         };
-        let busiest = (blocks as f64 / f64::from(gpu.sms)).ceil();
+        let at_once = resident_blocks(self.tile.cluster, 1.0, gpu);
+        let busiest = (blocks as f64 / at_once).ceil();
         let resident = f64::from(occupancy(&work, gpu).blocks_per_sm).clamp(1.0, busiest);
         let waves = (busiest / resident).ceil();
         let blocks_clocks = waves * self.block_clocks(problem, gpu, resident);
@@ -58,7 +60,9 @@ impl NhwcGeometry {
         );
         let outputs = f64::from(tile.tn) * f64::from(self.rows());
         let residual = problem.epilogue.residual;
-        let runs = outputs / 8.0 * if residual { 2.0 } else { 1.0 };
+        // Of the outputs of a tile a block stores its part.
+        let stored = outputs / f64::from(tile.cluster);
+        let runs = stored / 8.0 * if residual { 2.0 } else { 1.0 };
         let run = match problem.output.dense() {
             Format::FP16_NHWC | Format::BF16_NHWC => model.stored_run,
             Format::SPLIT_NHWC => 2.0 * model.stored_run,
@@ -79,7 +83,11 @@ impl NhwcGeometry {
             let hidden = f64::from(tile.input_stages).min(chunks) / chunks;
             chunks * chunk + epilogue * (1.0 - 0.5 * hidden)
         };
-        model.start + f64::from(tile.block_tiles) * tile_clocks
+        let exchange = match tile.cluster {
+            1 => 0.0,
+            _ => model.exchange + model.exchanged_value * f64::from(self.received()),
+        };
+        model.start + f64::from(tile.block_tiles) * tile_clocks + exchange
     }
 
     /// Clocks of a warpgroup's products of a chunk. They occupy all tensor cores of the SM.
