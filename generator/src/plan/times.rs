@@ -50,14 +50,17 @@ impl Times {
         times
     }
 
-    /// The time of a conversion.
+    /// The time of a conversion in a network.
     pub(super) fn conversion_us(
         &self,
         planner: &mut Planner,
         conversion: &FormatConversion,
     ) -> f64 {
-        let choice = planner.choose("", &conversion.problem(), None, None);
-        choice.map_or(0.0, |choice| self.repeated_us(&choice))
+        let problem = conversion.problem();
+        let choice = planner.choose("", &problem, None, None);
+        choice.map_or(0.0, |choice| {
+            self.repeated_us(&choice) + planner.in_network_us(&problem, &choice)
+        })
     }
 
     /// The time of a task in a network, regardless of the scheme and tile that the config requests. `None` if no scheme supports it.
