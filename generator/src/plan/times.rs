@@ -50,17 +50,14 @@ impl Times {
         times
     }
 
-    /// The time of a conversion in a network.
+    /// The time of a conversion.
     pub(super) fn conversion_us(
         &self,
         planner: &mut Planner,
         conversion: &FormatConversion,
     ) -> f64 {
-        let problem = conversion.problem();
-        let choice = planner.choose("", &problem, None, None);
-        choice.map_or(0.0, |choice| {
-            self.repeated_us(&choice) + planner.in_network_us(&problem, &choice)
-        })
+        let choice = planner.choose("", &conversion.problem(), None, None);
+        choice.map_or(0.0, |choice| self.repeated_us(&choice))
     }
 
     /// The time of a task in a network, regardless of the scheme and tile that the config requests. `None` if no scheme supports it.
