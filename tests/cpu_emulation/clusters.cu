@@ -119,8 +119,8 @@ extern "C" __global__ void relay(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = value;
 }
 
-// Each thread of the first warp waits alone, in a branch. The second warp sends to the other block, and leaves or waits at a
-// named barrier with the first.
+// Two thirds of the threads of the first warp wait, in a branch. The second warp sends to the other block. In the first block it
+// then waits at a named barrier with the first warp, in the second block it leaves.
 extern "C" __global__ void roles(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     float* const arrivals = tile + 64;

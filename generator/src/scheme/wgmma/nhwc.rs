@@ -5,6 +5,8 @@
 //! has zeros between rows and images. What a filter tap reads is then a fixed distance away, and a tile is a run of cells, wherever it
 //! begins and ends. The price is the cells without an output: one column and one row of 15 for a 14x14 image and a 3x3 filter.
 //!
+//! If tiles are too few for all SMs, the blocks of a cluster divide the input channels. Each then adds the partial sums of some rows.
+//!
 //! If the buffers hold all weights of a tile of output channels, a block copies them once for all of its tiles.
 //!
 //! Of a split input the products of precision fp32 read hi and lo, and partial sums of at most

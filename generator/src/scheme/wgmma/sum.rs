@@ -8,7 +8,7 @@ const PREFETCH_WORDS: u32 = 4;
 /// The most weights that blocks bring to L2, 16 MB. More would displace the input, or other weights before they are read.
 const MAX_PREFETCHED: u64 = 4 << 20;
 
-/// The sum of a tile: chunks of channels, each with K steps. Weights come in stages of K steps and are counted in 32-bit words.
+/// The sum of a tile, or a block's part of it in a cluster: chunks of channels, each with K steps. Weights come in stages of K steps and are counted in 32-bit words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sum {
     pub(super) chunks: u32,
@@ -32,12 +32,12 @@ impl Sum {
         self.steps / self.stage_steps
     }
 
-    /// Stages of weights of a tile.
+    /// Stages of weights of a block's tile.
     pub(super) fn tile_stages(&self) -> u32 {
         self.chunks * self.chunk_stages()
     }
 
-    /// Whether the buffers hold all weights of a tile.
+    /// Whether the buffers hold all weights of a block's tile.
     pub(super) fn keeps_weights(&self) -> bool {
         self.tile_stages() <= self.stages
     }
@@ -60,7 +60,7 @@ pub(super) struct SumContext {
 }
 
 impl SumContext {
-    /// For a grid of blocks: tiles of output channels, then of pixels.
+    /// For a grid of blocks: tiles of output channels, each by the blocks of a cluster, then of pixels.
     pub(super) fn new(sum: Sum, [columns, rows, _]: [u32; 3]) -> Self {
         let tile_weights = u64::from(sum.tile_stages()) * u64::from(sum.stage_weights());
         let packed_weights = u64::from(columns) * tile_weights;

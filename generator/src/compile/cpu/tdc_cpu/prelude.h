@@ -75,7 +75,7 @@ inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __buil
     return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
 }
 
-// The barrier counts the bytes that have not arrived; a waiting block resumes when all have, whatever the
+// The barrier counts the bytes that have not arrived; a waiting thread resumes when all have, whatever the
 // other blocks do.
 inline void tdc_expect_bytes(float* barrier, unsigned bytes) {
     if (tdc_cpu::has_clusters()) std::memcpy(barrier, &bytes, sizeof bytes);

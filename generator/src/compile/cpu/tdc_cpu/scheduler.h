@@ -219,7 +219,7 @@ struct Thread {
     unsigned product_groups;
     // Whether it has waited for copies of threads that its products cannot see yet.
     bool needs_proxy_fence;
-    // The barrier of a pipeline at which it waits.
+    // What it waits for: a barrier of a pipeline, a named barrier or a number of bytes.
     const void* awaited;
     // Source line of the call in which it waits.
     int line;
@@ -257,7 +257,7 @@ struct Block {
     unsigned finished;
     unsigned at_cluster_barrier;
     int cluster_line;  // line of the barrier at which those wait
-    unsigned awaiting_bytes;
+    unsigned awaiting_bytes;  // threads that wait for bytes
     Barrier barrier;
     int barrier_result;
     std::vector<ChunkCopy> chunks;  // the latest of each barrier

@@ -29,7 +29,7 @@ const MAX_ITEMS: u32 = 64;
 /// Period of the swizzle, in runs of 16 bytes.
 const SWIZZLE_RUNS: u32 = 64;
 
-/// Most blocks of a cluster: each adds the sums of at least eight rows of a warpgroup.
+/// Most blocks of a cluster: a warpgroup has eight groups of rows, and each block adds at least one.
 const MAX_CLUSTER: u32 = 8;
 
 /// Registers of a consumer thread beyond its accumulators, and of a loader thread beyond those for the pixels that it finds.
@@ -78,8 +78,9 @@ pub(super) struct SharedMemory {
     pub(super) maxima_at: u32,
     /// Their barrier, that of the scale, and its inverse.
     pub(super) output_scale_at: u32,
-    /// The barrier of the exchange in a cluster, and the partial sums that the other blocks send.
+    /// The barrier of the exchange in a cluster.
     pub(super) sums_barrier_at: u32,
+    /// The partial sums that the other blocks send.
     pub(super) partial_sums_at: u32,
     pub(super) floats: u32,
 }
@@ -310,6 +311,7 @@ impl SharedMemory {
         let output_scale_at = (maxima_at + sizes.maxima).next_multiple_of(2);
         let sums_barrier_at = match sizes.maxima {
             0 => output_scale_at,
+            // Two barriers, the inverse scale, and padding.
             _ => output_scale_at + 6,
         };
         // Sums are sent 16 bytes at a time.

@@ -41,11 +41,10 @@ struct WgmmaNhwcContext {
     sum: SumContext,
     /// Warpgroups multiply one after the other.
     takes_turns: bool,
-    /// Blocks of a cluster, which divide the input channels; bytes of partial sums that a block receives.
+    /// Blocks of a cluster, which divide the input channels.
     cluster: u32,
+    /// Bytes of partial sums that a block receives.
     received_bytes: u32,
-    sums_barrier_at: u32,
-    partial_sums_at: u32,
     #[serde(flatten)]
     input: InputContext,
     /// Offsets in shared memory, in floats.
@@ -58,6 +57,9 @@ struct WgmmaNhwcContext {
     /// Maxima of each warp that multiplies, and the scale that follows from them.
     maxima_at: u32,
     output_scale_at: u32,
+    /// The barrier of the partial sums, and these.
+    sums_barrier_at: u32,
+    partial_sums_at: u32,
     /// Input, and output with residual, are split NHWC; runs from hi to lo of each.
     reads_split: bool,
     writes_split: bool,
@@ -326,8 +328,6 @@ impl WgmmaNhwcContext {
             takes_turns: sizes.takes_turns(),
             cluster: tile.cluster,
             received_bytes: 4 * sizes.received(),
-            sums_barrier_at: sizes.memory.sums_barrier_at,
-            partial_sums_at: sizes.memory.partial_sums_at,
             input: InputContext::new(problem, sizes),
             input_at: sizes.memory.input_at,
             exchange_at: sizes.memory.exchange_at,
@@ -337,6 +337,8 @@ impl WgmmaNhwcContext {
             barriers_at: sizes.memory.barriers_at,
             maxima_at: sizes.memory.maxima_at,
             output_scale_at: sizes.memory.output_scale_at,
+            sums_barrier_at: sizes.memory.sums_barrier_at,
+            partial_sums_at: sizes.memory.partial_sums_at,
             reads_split: problem.input == Format::SPLIT_NHWC,
             writes_split: problem.writes_split_nhwc(),
             x_plane: own.input_len() / u64::from(Format::RUN_CHANNELS),

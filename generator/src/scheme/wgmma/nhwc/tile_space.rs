@@ -12,7 +12,7 @@ use crate::scheme::wgmma::WGMMA_M;
 const STAGES: [u32; 3] = [3, 4, 6];
 const INPUT_STAGES: [u32; 5] = [2, 3, 4, 6, 8];
 
-/// Blocks of a cluster, if all clusters of a launch have room on the GPU at once.
+/// Blocks of a cluster, if the GPU has an SM for each block of the launch.
 const CLUSTERS: [u32; 3] = [2, 4, 8];
 
 /// Most stages of weights that a block keeps.
