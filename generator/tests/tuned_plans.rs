@@ -170,21 +170,24 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
     );
 }
 
-/// Every problem of the configs, by its tuning key, and of ResNet-50 in fp16 with 8 images.
+/// Every problem of the configs, by its tuning key, and of the ResNets with fp16 activations.
 fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
-    let with_fp16_activations = Overrides {
-        dense: true,
-        precision: Some(Precision::Fp16),
-        activations: Some(DType::Fp16),
-        batches: Some(Batches::one(8)),
-        ..Overrides::default()
-    };
-    let resnet = yaml::load(
-        &root().join("configs/resnet50.yaml"),
-        &with_fp16_activations,
-    );
-    problems.add(&resnet.unwrap());
+    for (config, batches) in [
+        ("resnet50", Some(Batches::one(8))),
+        ("resnet50", None),
+        ("resnet18", None),
+    ] {
+        let with_fp16_activations = Overrides {
+            dense: true,
+            precision: Some(Precision::Fp16),
+            activations: Some(DType::Fp16),
+            batches,
+            ..Overrides::default()
+        };
+        let path = root().join(format!("configs/{config}.yaml"));
+        problems.add(&yaml::load(&path, &with_fp16_activations).unwrap());
+    }
     for file in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = file.unwrap().path();
         for overrides in Problems::measured_forms() {
