@@ -312,10 +312,10 @@ pub(super) mod tests {
         // Small images of many channels: most memory is weights. Both batches are too small for NHWC formats.
         let network = |batches: &[u32]| {
             let batches = Batches::new(batches).unwrap();
-            let input = TensorShape::new(batches.largest(), 256, 14, 14);
+            let input = TensorShape::new(batches.largest(), 192, 14, 14);
             let mut builder = NetworkBuilder::new("net", input);
             for name in ["a", "b", "c"] {
-                builder.op(name, None, OpOptions::Conv(ConvOptions::new(256)));
+                builder.op(name, None, OpOptions::Conv(ConvOptions::new(192)));
             }
             let mut network = builder.finish().unwrap();
             network.batches = batches;
