@@ -2575,6 +2575,21 @@ mod deep {
         assert!(printed.contains("1 passed"), "{printed}");
     }
 
+    /// No block has the sums of the others.
+    #[test]
+    #[ignore = "deep tier"]
+    fn products_of_clusters_trap_without_clusters() {
+        let own = std::env::current_exe().unwrap();
+        let run = std::process::Command::new(own)
+            .args(["--exact", "random::wgmma_nhwc_is_right_with_clusters"])
+            .env("TDC_CPU_ARCH", "80")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&run.stdout);
+        assert!(printed.contains("10 of 10 units failed"), "{printed}");
+        assert_eq!(printed.matches("the thread traps").count(), 10, "{printed}");
+    }
+
     /// Compiles units for some architectures. Committed configs have few of these variants. Some leave out code, which easily causes
     /// compiler warnings about unused names.
     fn assert_compiles_without_a_warning(units: &[PlannedUnit], archs: &[u16]) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <math.h>
 
+inline void __trap(int line = __builtin_LINE()) { tdc_cpu::report_violation("traps", line); }
+
 // ---- barriers and warps ------------------------------------------------------------------------------------------------------
 
 inline void __syncthreads(int line = __builtin_LINE()) {
