@@ -2561,17 +2561,22 @@ fn planted_errors_are_found() {
 mod deep {
     use super::*;
 
+    /// What a test of this program prints on an emulated GPU without clusters.
+    fn printed_without_clusters(test: &str) -> String {
+        let own = std::env::current_exe().unwrap();
+        let run = std::process::Command::new(own)
+            .args(["--exact", test])
+            .env("TDC_CPU_ARCH", "80")
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&run.stdout).into_owned()
+    }
+
     /// Without clusters one block does the work of all blocks in sequence.
     #[test]
     #[ignore = "deep tier"]
     fn each_kind_of_tucker_layer_is_right_without_clusters() {
-        let own = std::env::current_exe().unwrap();
-        let run = std::process::Command::new(own)
-            .args(["--exact", "each_kind_of_tucker_layer_is_right"])
-            .env("TDC_CPU_ARCH", "80")
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&run.stdout);
+        let printed = printed_without_clusters("each_kind_of_tucker_layer_is_right");
         assert!(printed.contains("1 passed"), "{printed}");
     }
 
@@ -2579,13 +2584,7 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn products_of_clusters_trap_without_clusters() {
-        let own = std::env::current_exe().unwrap();
-        let run = std::process::Command::new(own)
-            .args(["--exact", "random::wgmma_nhwc_is_right_with_clusters"])
-            .env("TDC_CPU_ARCH", "80")
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&run.stdout);
+        let printed = printed_without_clusters("random::wgmma_nhwc_is_right_with_clusters");
         assert!(printed.contains("10 of 10 units failed"), "{printed}");
         assert_eq!(printed.matches("the thread traps").count(), 10, "{printed}");
     }
