@@ -19,6 +19,7 @@ mod layer_times;
 pub mod loss;
 mod lower_bound;
 mod method;
+mod parallel;
 pub mod report;
 mod search;
 mod sharing;

@@ -52,7 +52,7 @@ pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
 pub use file::{PackedSection, pack};
 pub use low_rank::LowRankFactors;
-pub use matrix::{NoConvergence, product};
+pub use matrix::{NoConvergence, inner_products, product, transposed};
 pub use recipe::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 pub use resolve::{Factorization, Resolved, SlotValues, resolve};
 pub use tucker::TuckerFactors;

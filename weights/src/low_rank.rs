@@ -33,6 +33,35 @@ impl LowRankFactors {
     /// If the length of `weight` is not that of `shape`, or if the rank is larger than O or I.
     pub fn svd(weight: &[f64], shape: [usize; 2], rank: usize) -> Result<Self, NoConvergence> {
         let [o, i] = shape;
+        let vectors = Self::singular_vectors(weight, shape, rank)?;
+        let (first, last) = if o < i {
+            let first = product([rank, o, i], &vectors, weight);
+            (first, transposed(&vectors, rank, o))
+        } else {
+            let last = product([o, i, rank], weight, &transposed(&vectors, rank, i));
+            (vectors, last)
+        };
+        Ok(Self {
+            shape,
+            rank,
+            first,
+            last,
+        })
+    }
+
+    /// The leading singular vectors of the side with fewer channels, [K, O] if O < I and otherwise [K, I].
+    ///
+    /// # Errors
+    /// [`NoConvergence`] if the eigenvalue iteration fails or a value is not finite.
+    ///
+    /// # Panics
+    /// If the length of `weight` is not that of `shape`, or if the rank is larger than O or I.
+    pub fn singular_vectors(
+        weight: &[f64],
+        shape: [usize; 2],
+        rank: usize,
+    ) -> Result<Vec<f64>, NoConvergence> {
+        let [o, i] = shape;
         assert_eq!(weight.len(), o * i, "weight of shape {shape:?}");
         assert!(rank <= o.min(i), "rank {rank} of shape {shape:?}");
         if !weight.iter().all(|v| v.is_finite()) {
@@ -41,26 +70,10 @@ impl LowRankFactors {
         // A power of two, so that scaling is exact and squares neither overflow nor underflow.
         let scale = power_of_two_below(weight.iter().fold(0.0, |max, v| v.abs().max(max)));
         let scaled: Vec<_> = weight.iter().map(|v| v / scale).collect();
-        let (mut first, mut last);
-        let with_singular_values = if o < i {
-            let vectors = leading_singular_vectors(&scaled, o, rank)?;
-            first = product([rank, o, i], &vectors, &scaled);
-            last = transposed(&vectors, rank, o);
-            &mut first
-        } else {
-            first = leading_singular_vectors(&transposed(&scaled, o, i), i, rank)?;
-            last = product([o, i, rank], &scaled, &transposed(&first, rank, i));
-            &mut last
-        };
-        for value in with_singular_values {
-            *value *= scale;
+        match o < i {
+            true => leading_singular_vectors(&scaled, o, rank),
+            false => leading_singular_vectors(&transposed(&scaled, o, i), i, rank),
         }
-        Ok(Self {
-            shape,
-            rank,
-            first,
-            last,
-        })
     }
 
     /// The dense weight [O, I] that the factors represent.

@@ -21,20 +21,7 @@ pub(crate) fn leading_singular_vectors(
     rows: usize,
     count: usize,
 ) -> Result<Vec<f64>, NoConvergence> {
-    let columns = matrix.len() / rows.max(1);
-    let matrix = MatRef::from_row_major_slice(matrix, rows, columns);
-    let mut gram = Mat::<f64>::zeros(rows, rows);
-    triangular::matmul(
-        gram.as_mut(),
-        BlockStructure::TriangularLower,
-        Accum::Replace,
-        matrix,
-        BlockStructure::Rectangular,
-        matrix.transpose(),
-        BlockStructure::Rectangular,
-        1.0,
-        SEQUENTIAL,
-    );
+    let gram = lower_gram(matrix, matrix, rows);
     let mut eigenvalues = Diag::<f64>::zeros(rows);
     let mut eigenvectors = Mat::<f64>::zeros(rows, rows);
     let parameters = Default::default();
@@ -66,6 +53,49 @@ pub(crate) fn leading_singular_vectors(
     Ok(vectors)
 }
 
+/// The lower triangle of `left right^T`, of row-major matrices with `rows` rows.
+fn lower_gram(left: &[f64], right: &[f64], rows: usize) -> Mat<f64> {
+    let columns = left.len() / rows.max(1);
+    let [left, right] = [left, right].map(|m| MatRef::from_row_major_slice(m, rows, columns));
+    let mut gram = Mat::<f64>::zeros(rows, rows);
+    triangular::matmul(
+        gram.as_mut(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        left,
+        BlockStructure::Rectangular,
+        right.transpose(),
+        BlockStructure::Rectangular,
+        1.0,
+        SEQUENTIAL,
+    );
+    gram
+}
+
+/// The inner products of the rows of a row-major matrix, with a weight for each column, row-major.
+///
+/// # Panics
+/// If the length of `matrix` is not that of its rows times that of `weights`.
+pub fn inner_products(matrix: &[f64], weights: &[f64]) -> Vec<f64> {
+    let columns = weights.len();
+    assert_eq!(matrix.len() % columns.max(1), 0, "rows of {columns} values");
+    let rows = matrix.len() / columns.max(1);
+    let weighted = matrix.chunks(columns.max(1));
+    let weighted: Vec<f64> = weighted
+        .flat_map(|row| {
+            row.iter()
+                .zip(weights)
+                .map(|(value, weight)| value * weight)
+        })
+        .collect();
+    let lower = lower_gram(&weighted, matrix, rows);
+    let of_row = |row: usize| {
+        let lower = &lower;
+        (0..rows).map(move |column| lower[(row.max(column), row.min(column))])
+    };
+    (0..rows).flat_map(of_row).collect()
+}
+
 /// The product of the row-major matrices `left` [rows, inner] and `right` [inner, columns]. Its bits do not depend on the number of
 /// threads.
 ///
@@ -84,8 +114,8 @@ pub fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &[f64]) 
     result
 }
 
-/// Transposes a row-major matrix with `rows` rows.
-pub(crate) fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+/// A row-major matrix with `rows` rows, transposed.
+pub fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     (0..columns)
         .flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column]))
         .collect()

@@ -6,6 +6,7 @@
 
 mod cp;
 mod grid;
+mod layer;
 mod low_rank;
 mod moments;
 mod sensitivity;
@@ -13,15 +14,16 @@ mod tensors;
 
 use super::Scope;
 use super::form::{Form, form_of, has_ranks, with_forms};
+use super::parallel::on_all_processors;
 use crate::ir::{Network, OpId, OpKind, Reduce};
-use cp::CpLosses;
-use grid::{Norm, TuckerGrid};
-use low_rank::LowRankLosses;
+use grid::Norm;
+use layer::{ComputedLosses, LayerWeight, Part};
 use moments::Moments;
 pub use sensitivity::SensitivityError;
 use sensitivity::{Measured, Sensitivity};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use tdc_runtime::ConvShape;
+use std::sync::Mutex;
 use tdc_weights::{Checkpoint, NoConvergence, WeightErrors};
 use tensors::Tensors;
 
@@ -80,22 +82,26 @@ pub struct LossTable {
 #[derive(Debug)]
 enum LayerLosses {
     /// By factorising its weight.
-    Computed {
-        /// Of filters larger than 1x1, and of layers that have Tucker ranks.
-        tucker: Option<TuckerGrid>,
-        /// Of 1x1 convolutions and linear layers.
-        low_rank: Option<LowRankLosses>,
-        /// Of some CP ranks.
-        cp: CpLosses,
-    },
+    Computed(ComputedLosses),
     /// From a file.
     Measured(Measured),
 }
 
+/// A factorisation that is about to be computed.
+#[derive(Debug, Clone, Copy)]
+pub struct Factorising<'a> {
+    /// The layer.
+    pub layer: &'a str,
+    /// Its number among all factorisations, from 1 on. A layer has one, and one more for each CP rank.
+    pub number: usize,
+    /// The number of factorisations.
+    pub count: usize,
+}
+
 impl LossTable {
     /// For all linear layers and convolutions of one group in `network` that may have several forms in `scope`, or have ranks. Ranks are
-    /// those of the scope, and those that the layer has, also in the `others`, which have the same layers. Calls `progress` with the name
-    /// of each layer before it is factorised.
+    /// those of the scope, and those that the layer has, also in the `others`, which have the same layers. All processors factorise layers, in
+    /// any order; `progress` is called before each.
     ///
     /// # Errors
     /// [`LossError`] with all tensors that are missing or wrong.
@@ -105,14 +111,15 @@ impl LossTable {
         checkpoint: &Checkpoint,
         criterion: Criterion,
         scope: &Scope,
-        mut progress: impl FnMut(&str),
+        progress: impl FnMut(Factorising) + Send,
     ) -> Result<Self, LossError> {
         let known: Vec<&Network> = others.iter().copied().chain([network]).collect();
         let own_forms = |op: OpId| -> Vec<Form> {
             let forms = known.iter().filter_map(|network| form_of(network, op));
             forms.collect()
         };
-        let is_needed = |op: OpId| {
+        let is_needed = |op: &OpId| {
+            let op = *op;
             let mut known = known.iter();
             scope.has_forms(network, op) || known.any(|network| has_ranks(network, op))
         };
@@ -125,42 +132,55 @@ impl LossTable {
             Criterion::BnMoments => Some(Moments::new(network, &tensors)),
             Criterion::Weights => None,
         };
-        let mut layers = BTreeMap::new();
-        for (index, op) in network.ops.iter().enumerate() {
-            let id = OpId(index);
-            let shape = match &op.kind {
-                OpKind::Conv(conv) if conv.shape.groups == 1 => Some(&conv.shape),
-                OpKind::Linear(_) => None,
-                _ => continue,
-            };
-            if !is_needed(id) {
-                continue;
+        let mut work = Vec::new();
+        for id in (0..network.ops.len()).map(OpId).filter(is_needed) {
+            let layer = LayerWeight::new(network, id);
+            let parts = layer.iter().flat_map(|layer| {
+                let cp_ranks = scope.cp_ranks(network, id);
+                layer.parts(scope.step, &own_forms(id), &cp_ranks)
+            });
+            work.extend(parts.map(|part| (id, part)));
+        }
+        // The longest first.
+        let multiply_adds = |(id, part): &(OpId, Part)| {
+            LayerWeight::new(network, *id).map_or(0, |layer| layer.multiply_adds(part))
+        };
+        work.sort_by_cached_key(|work| Reverse(multiply_adds(work)));
+        let progress = Mutex::new((0, progress));
+        let found = on_all_processors(&work, |(id, part)| {
+            let layer = LayerWeight::new(network, *id)?;
+            if let Ok(mut progress) = progress.lock() {
+                let (done, call) = &mut *progress;
+                *done += 1;
+                call(Factorising {
+                    layer: layer.name,
+                    number: *done,
+                    count: work.len(),
+                });
             }
-            progress(&op.name);
-            let own = own_forms(id);
-            let x = network.op(op.inputs[0]).y;
-            let sizes = [x.c, op.y.c];
-            let weight = tensors.weight(&op.name);
+            let weight = tensors.weight(layer.name);
             let norm = match &moments {
-                Some(moments) => moments.norm(id),
-                None => Norm::relative(&weight, sizes),
+                Some(moments) => moments.norm(*id),
+                None => Norm::relative(&weight, layer.sizes),
             };
-            let layer = LayerWeight {
-                weight: &weight,
-                sizes,
-                filter: shape,
-                norm: &norm,
-            };
-            let losses = layer.losses(scope.step, &own, scope.cp_ranks(network, id));
-            let losses = losses.map_err(|error| LossError::NoConvergence {
-                layer: op.name.clone(),
+            let losses = layer.losses(part, &weight, &norm);
+            Some(losses.map_err(|error| LossError::NoConvergence {
+                layer: layer.name.to_owned(),
                 error,
-            })?;
-            layers.insert(id, losses);
+            }))
+        });
+        let mut layers: BTreeMap<OpId, ComputedLosses> = BTreeMap::new();
+        for ((id, _), found) in work.iter().zip(found) {
+            if let Some(found) = found {
+                layers.entry(*id).or_default().add(found?);
+            }
         }
         Ok(Self {
             criterion: criterion.as_str().to_owned(),
-            layers,
+            layers: layers
+                .into_iter()
+                .map(|(op, computed)| (op, LayerLosses::Computed(computed)))
+                .collect(),
         })
     }
 
@@ -214,62 +234,11 @@ fn remove_requests(network: &mut Network) {
     }
 }
 
-/// The weight of a layer, and how its errors are measured.
-struct LayerWeight<'a> {
-    /// OIHW.
-    weight: &'a [f64],
-    /// Input and output channels.
-    sizes: [u32; 2],
-    /// Of a convolution.
-    filter: Option<&'a ConvShape>,
-    norm: &'a Norm,
-}
-
-impl LayerWeight<'_> {
-    /// Tucker ranks on the grid of `step`, and those of `own`; CP ranks of both lists.
-    fn losses(
-        &self,
-        step: u32,
-        own: &[Form],
-        mut cp_ranks: Vec<u32>,
-    ) -> Result<LayerLosses, NoConvergence> {
-        let mut own_ranks = Vec::new();
-        for form in own {
-            match *form {
-                Form::Tucker(ranks) => own_ranks.push(ranks),
-                Form::Cp(rank) => cp_ranks.push(rank),
-                Form::Dense | Form::LowRank(_) => {}
-            }
-        }
-        let is_pointwise = |shape: &ConvShape| (shape.r, shape.s) == (1, 1);
-        let filter = self.filter;
-        let tucker = filter.filter(|shape| !is_pointwise(shape) || !own_ranks.is_empty());
-        let tucker =
-            tucker.map(|shape| TuckerGrid::new(self.weight, shape, self.norm, step, &own_ranks));
-        let low_rank = filter
-            .is_none_or(is_pointwise)
-            .then(|| LowRankLosses::new(self.weight, self.sizes, self.norm));
-        let cp = filter.map(|shape| CpLosses::new(self.weight, shape, self.norm, &cp_ranks));
-        Ok(LayerLosses::Computed {
-            tucker: tucker.transpose()?,
-            low_rank: low_rank.transpose()?,
-            cp: cp.transpose()?.unwrap_or_default(),
-        })
-    }
-}
-
 impl LayerLosses {
     fn loss(&self, form: Form) -> Option<f64> {
-        match (self, form) {
-            (_, Form::Dense) => Some(0.0),
-            (Self::Measured(measured), form) => measured.loss(form),
-            (Self::Computed { tucker, .. }, Form::Tucker(ranks)) => {
-                tucker.as_ref().map(|grid| grid.loss(ranks))
-            }
-            (Self::Computed { low_rank, .. }, Form::LowRank(rank)) => {
-                low_rank.as_ref().map(|losses| losses.loss(rank))
-            }
-            (Self::Computed { cp, .. }, Form::Cp(rank)) => cp.loss(rank),
+        match self {
+            Self::Computed(computed) => computed.loss(form),
+            Self::Measured(measured) => measured.loss(form),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::output::{note, print};
 use crate::tuned_launches::TunedLaunches;
 use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
-use tdc_generator::compress::loss::LossTable;
+use tdc_generator::compress::loss::{Factorising, LossTable};
 use tdc_generator::compress::report::{
     Compared, Found, Report, TargetReport, page, target_reports,
 };
@@ -519,7 +519,14 @@ fn losses(
             ));
         }
     };
-    let progress = |layer: &str| note(format_args!("factorising {layer}"));
+    let progress = |now: Factorising| {
+        let Factorising {
+            layer,
+            number,
+            count,
+        } = now;
+        note(format_args!("factorising {number}/{count}: {layer}"));
+    };
     let scope = scope(args);
     LossTable::new(
         network,

@@ -1,70 +1,26 @@
-//! The losses of some CP ranks of a convolution.
+//! The loss of a convolution at a CP rank.
 
 use super::grid::Norm;
-use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use tdc_runtime::ConvShape;
 use tdc_weights::{CpFactors, NoConvergence};
 
-/// The losses of a layer at some CP ranks.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct CpLosses {
-    losses: BTreeMap<u32, f64>,
-}
-
-impl CpLosses {
-    /// For a weight in OIHW.
-    ///
-    /// The factors of a rank are no part of those of a larger one, so each rank is factorised like `pack` does it, by alternating least
-    /// squares. Several ranks are factorised at a time, one on each processor.
-    pub(super) fn new(
-        weight: &[f64],
-        shape: &ConvShape,
-        norm: &Norm,
-        ranks: &[u32],
-    ) -> Result<Self, NoConvergence> {
-        let sizes = shape.weight().map(|size| size as usize);
-        let taps = sizes[2] * sizes[3];
-        let loss = |rank: u32| {
-            let factors = CpFactors::als(weight, sizes, rank as usize)?;
-            let approximate = factors.reconstruct();
-            let error = weight.iter().zip(&approximate).map(|(w, a)| w - a);
-            Ok((rank, norm.of(&error.collect::<Vec<_>>(), taps)))
-        };
-        let mut ranks = ranks.to_vec();
-        ranks.sort_unstable();
-        ranks.dedup();
-        let next = AtomicUsize::new(0);
-        // The largest ranks, which take longest, first.
-        let work = || -> Result<Vec<(u32, f64)>, NoConvergence> {
-            let mut losses = Vec::new();
-            while let Some(&rank) = ranks.iter().rev().nth(next.fetch_add(1, Ordering::Relaxed)) {
-                losses.push(loss(rank)?);
-            }
-            Ok(losses)
-        };
-        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let found = thread::scope(|scope| {
-            let others: Vec<_> = (1..threads.min(ranks.len()))
-                .map(|_| scope.spawn(work))
-                .collect();
-            let mut all = work()?;
-            for thread in others {
-                all.extend(thread.join().expect("a factorisation does not panic")?);
-            }
-            Ok(all)
-        })?;
-        Ok(Self {
-            losses: found.into_iter().collect(),
-        })
-    }
-
-    /// The loss at a rank, if it was computed.
-    pub(super) fn loss(&self, rank: u32) -> Option<f64> {
-        self.losses.get(&rank).copied()
-    }
+/// For a weight in OIHW. The factors of a rank are no part of those of a larger one, so each rank is factorised like `pack` does it, by
+/// alternating least squares.
+pub(super) fn cp_loss(
+    weight: &[f64],
+    shape: &ConvShape,
+    norm: &Norm,
+    rank: u32,
+) -> Result<f64, NoConvergence> {
+    let sizes = shape.weight().map(|size| size as usize);
+    let factors = CpFactors::als(weight, sizes, rank as usize)?;
+    let approximate = factors.reconstruct();
+    let error: Vec<f64> = weight
+        .iter()
+        .zip(&approximate)
+        .map(|(w, a)| w - a)
+        .collect();
+    Ok(norm.of(&error, sizes[2] * sizes[3]))
 }
 
 #[cfg(test)]
@@ -89,7 +45,6 @@ mod tests {
                 variance: values(c).into_iter().map(|v| v * v + 0.1).collect(),
                 output: values(n).into_iter().map(|v| 3.0 * v * v + 0.01).collect(),
             };
-            let losses = CpLosses::new(&weight, &shape, &norm, &[6, 2, 3, 2]).unwrap();
             for rank in [2, 3, 6] {
                 let sizes = [n, c, r, s].map(|size| size as usize);
                 let factors = CpFactors::als(&weight, sizes, rank as usize).unwrap();
@@ -109,11 +64,10 @@ mod tests {
                     }
                     expected += norm.output[o] * (mean * mean + variance);
                 }
-                let found = losses.loss(rank).unwrap();
+                let found = cp_loss(&weight, &shape, &norm, rank).unwrap();
                 assert!((found - expected).abs() < 1e-12 * norm.of(&weight, taps));
                 assert!(found > 0.0);
             }
-            assert_eq!(losses.loss(4), None);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::compress::eligible::ranks;
 use tdc_runtime::ConvShape;
-use tdc_weights::{NoConvergence, TuckerFactors};
+use tdc_weights::{NoConvergence, TuckerFactors, inner_products, transposed};
 
 /// A norm of the error D of a weight: the sum over output channels n of `output[n]` times
 ///
@@ -150,13 +150,8 @@ struct Core {
 impl Core {
     fn new(full: &TuckerFactors, norm: &Norm, [n, c, taps]: [usize; 3]) -> Self {
         // `first` is U1^T [C, C]; `last` is U2 [N, N].
-        let input_gram = gram(
-            &full.first,
-            c,
-            |row, column| row * c + column,
-            &norm.variance,
-        );
-        let output_gram = gram(&full.last, n, |row, column| column * n + row, &norm.output);
+        let input_gram = inner_products(&full.first, &norm.variance);
+        let output_gram = inner_products(&transposed(&full.last, n, n), &norm.output);
         let input_mean = full.first.chunks(c).map(|row| {
             let products = row.iter().zip(&norm.mean).map(|(u, m)| u * m);
             products.sum::<f64>()
@@ -283,25 +278,6 @@ impl Core {
             }
         }
     }
-}
-
-/// The Gram matrix of a basis in a weighted inner product: for the basis vectors a and b, the sum over k of `a[k] weights[k] b[k]`.
-fn gram(
-    basis: &[f64],
-    len: usize,
-    index: impl Fn(usize, usize) -> usize,
-    weights: &[f64],
-) -> Vec<f64> {
-    let mut left = vec![0.0; len * len];
-    let mut right = vec![0.0; len * len];
-    for vector in 0..len {
-        for k in 0..len {
-            let value = basis[index(vector, k)];
-            left[vector * len + k] = value * weights[k];
-            right[k * len + vector] = value;
-        }
-    }
-    tdc_weights::product([len, len, len], &left, &right)
 }
 
 #[cfg(test)]

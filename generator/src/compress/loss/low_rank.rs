@@ -1,7 +1,7 @@
 //! The losses of all ranks of a 1x1 convolution or a linear layer.
 
 use super::grid::Norm;
-use tdc_weights::{LowRankFactors, NoConvergence, product};
+use tdc_weights::{LowRankFactors, NoConvergence, inner_products, product, transposed};
 
 /// The losses of a layer at all ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,9 @@ impl LowRankLosses {
     /// The singular value decomposition gives W as a sum of terms `last[:, k] first[k, :]`, and the weight of rank r is the sum of the first r.
     /// The error is the sum of the others, so its norm is the sum over their pairs of inner products, each of which is the product of an inner
     /// product of the columns of `last` and one of the rows of `first`.
+    ///
+    /// One of both has orthonormal vectors v, the other one products of them with W. Their inner products `(v W) D (v W)^T` are those of the rows
+    /// of W, multiplied by v on both sides, which takes fewer operations than the products with W: v is the shorter side of W.
     pub(super) fn new(
         weight: &[f64],
         [c, n]: [u32; 2],
@@ -23,18 +26,30 @@ impl LowRankLosses {
     ) -> Result<Self, NoConvergence> {
         let [c, n] = [c, n].map(|size| size as usize);
         let terms = n.min(c);
-        let factors = LowRankFactors::svd(weight, [n, c], terms)?;
-        let columns: Vec<f64> = (0..terms)
-            .flat_map(|k| (0..n).map(move |row| (k, row)))
-            .map(|(k, row)| factors.last[row * terms + k])
-            .collect();
-        let of_columns = inner_products(&columns, n, &norm.output);
-        let of_rows = inner_products(&factors.first, c, &norm.variance);
-        let means: Vec<f64> = factors
-            .first
-            .chunks(c)
-            .map(|row| row.iter().zip(&norm.mean).map(|(a, m)| a * m).sum())
-            .collect();
+        let vectors = LowRankFactors::singular_vectors(weight, [n, c], terms)?;
+        let of_products = |rows: &[f64], weights: &[f64]| {
+            let of_rows = inner_products(rows, weights);
+            let size = [terms; 3];
+            let half = product(size, &vectors, &of_rows);
+            product(size, &half, &transposed(&vectors, terms, terms))
+        };
+        let dots = |rows: &[f64], with: &[f64]| -> Vec<f64> {
+            let rows = rows.chunks(with.len());
+            rows.map(|row| row.iter().zip(with).map(|(a, b)| a * b).sum())
+                .collect()
+        };
+        let (of_columns, of_rows, means) = match n < c {
+            true => (
+                inner_products(&vectors, &norm.output),
+                of_products(weight, &norm.variance),
+                dots(&vectors, &dots(weight, &norm.mean)),
+            ),
+            false => (
+                of_products(&transposed(weight, n, c), &norm.output),
+                inner_products(&vectors, &norm.variance),
+                dots(&vectors, &norm.mean),
+            ),
+        };
         let pair = |k: usize, l: usize| {
             of_columns[k * terms + l] * (of_rows[k * terms + l] + means[k] * means[l])
         };
@@ -55,22 +70,6 @@ impl LowRankLosses {
         let loss = self.losses.get(rank as usize);
         loss.copied().unwrap_or(f64::INFINITY)
     }
-}
-
-/// Of each pair of rows a and b: the sum over i of `a[i] weights[i] b[i]`.
-fn inner_products(rows: &[f64], len: usize, weights: &[f64]) -> Vec<f64> {
-    let count = rows.len() / len;
-    let weighted: Vec<f64> = rows
-        .chunks(len)
-        .flat_map(|row| row.iter().zip(weights).map(|(a, w)| a * w))
-        .collect();
-    let mut columns = vec![0.0; rows.len()];
-    for (index, row) in rows.chunks(len).enumerate() {
-        for (i, value) in row.iter().enumerate() {
-            columns[i * count + index] = *value;
-        }
-    }
-    product([count, len, count], &weighted, &columns)
 }
 
 #[cfg(test)]
