@@ -28,7 +28,7 @@ mod stored;
 mod structure;
 mod tune;
 
-pub use eligible::{Decomposition, Ineligible, Scope};
+pub use eligible::{Decomposition, Ineligible, Scope, ScopeError};
 pub use form::{Form, has_ranks, incomparable, with_forms};
 pub use lower_bound::LowerBound;
 pub use method::Method;

@@ -2,6 +2,7 @@
 
 use super::form::{Form, LayerProblem};
 use crate::ir::{Conv, Layout, Network, OpId, OpKind, Reduce};
+use crate::suggest::nearest;
 
 /// A kind of [`Form`] other than dense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,7 +88,7 @@ impl Ineligible {
     /// The reason in words.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Grouped => "has groups",
+            Self::Grouped => "it has groups",
             Self::OtherDecomposition => "its decomposition was not asked for",
             Self::Requested => "the config requests its scheme or layout",
             Self::Kept => "kept by request",
@@ -98,7 +99,67 @@ impl Ineligible {
     }
 }
 
+/// What is wrong with a layer that a [`Scope`] names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// No op has the name.
+    #[error("there is no layer named `{name}`{}", similar.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The most similar name of a layer.
+        similar: Option<String>,
+    },
+    /// The op is no layer.
+    #[error(
+        "`{name}` has no weight that could be factorised: it is no convolution or linear layer"
+    )]
+    NoLayer {
+        /// The op.
+        name: String,
+    },
+    /// A layer that should be decomposed cannot be.
+    #[error("`{name}` cannot be factorised: {}", reason.as_str())]
+    Ineligible {
+        /// The layer.
+        name: String,
+        /// Why.
+        reason: Ineligible,
+    },
+}
+
 impl Scope {
+    /// Checks the names of layers.
+    ///
+    /// # Errors
+    /// One for each name in [`keep`](Self::keep) and [`only`](Self::only) that no layer has, and for each layer of `only` that cannot be
+    /// decomposed.
+    pub fn check(&self, network: &Network) -> Result<(), Vec<ScopeError>> {
+        let only = self.only.iter().map(|name| (name, true));
+        let names = self.keep.iter().map(|name| (name, false)).chain(only);
+        let errors = names.filter_map(|(name, is_decomposed)| {
+            let name = name.clone();
+            let mut ops = (0..network.ops.len()).map(OpId);
+            let Some(op) = ops.find(|&op| network.op(op).name == name) else {
+                let layers = (0..network.ops.len()).map(OpId);
+                let layers = layers.filter(|&op| LayerProblem::of(network, op).is_some());
+                let names = layers.map(|op| &network.op(op).name[..]);
+                let similar = nearest(&name, names).map(str::to_owned);
+                return Some(ScopeError::Unknown { name, similar });
+            };
+            match self.forms(network, op) {
+                None => Some(ScopeError::NoLayer { name }),
+                Some(Err(reason)) if is_decomposed => Some(ScopeError::Ineligible { name, reason }),
+                Some(_) => None,
+            }
+        });
+        let errors: Vec<ScopeError> = errors.collect();
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(errors),
+        }
+    }
+
     /// The forms of a layer, [`Form::Dense`] first; `None` if the op has no weight.
     pub(super) fn forms(
         &self,
@@ -210,5 +271,69 @@ pub(super) fn is_requested(network: &Network, op: OpId) -> bool {
     match &network.op(op).kind {
         OpKind::Conv(conv) => requests(conv),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    fn network() -> Network {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 12, 9, 7));
+        let conv = ConvOptions::new(20);
+        builder.op("filter", None, OpOptions::Conv(conv.clone()));
+        let grouped = ConvOptions {
+            groups: 4,
+            ..conv.clone()
+        };
+        builder.op("grouped", None, OpOptions::Conv(grouped));
+        let tiny = ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(2)
+        };
+        builder.op("tiny", None, OpOptions::Conv(tiny));
+        builder.op("pool", None, OpOptions::GlobalAvgPool);
+        builder.op("flat", None, OpOptions::Flatten);
+        builder.op("fc", None, OpOptions::Linear(LinearOptions::new(9)));
+        builder.finish().unwrap()
+    }
+
+    /// The errors of the names, with Tucker ranks and low ranks that are multiples of 4.
+    fn errors(keep: &[&str], only: &[&str]) -> Vec<String> {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let scope = Scope {
+            step: 4,
+            keep: owned(keep),
+            only: owned(only),
+            ..Scope::default()
+        };
+        let errors = scope.check(&network()).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn layers_that_cannot_be_factorised_are_named_with_the_reason() {
+        assert_eq!(errors(&[], &["filter"]), [""; 0]);
+        assert_eq!(errors(&["grouped", "tiny"], &["filter"]), [""; 0]);
+        assert_eq!(
+            errors(
+                &["flter", "pool"],
+                &["grouped", "tiny", "flat", "nothing", "filter"]
+            ),
+            [
+                "there is no layer named `flter`; did you mean `filter`?",
+                "`pool` has no weight that could be factorised: it is no convolution or linear layer",
+                "`grouped` cannot be factorised: it has groups",
+                "`tiny` cannot be factorised: no ranks need fewer operations",
+                "`flat` has no weight that could be factorised: it is no convolution or linear layer",
+                "there is no layer named `nothing`",
+            ]
+        );
+        // Named twice: to be kept, and to be decomposed.
+        assert_eq!(
+            errors(&["filter"], &["filter"]),
+            ["`filter` cannot be factorised: kept by request"]
+        );
     }
 }

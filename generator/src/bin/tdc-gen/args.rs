@@ -66,7 +66,7 @@ pub enum Command {
     Import(ImportArgs),
     /// Prints the plan: one row per launch with scheme, tile, occupancy and predicted time
     Plan(PlanArgs),
-    /// Chooses Tucker ranks by the latency of the generated code, and writes a config with them
+    /// Chooses which layers to factorise, and at which ranks, by the latency of the generated code, and writes a config with them
     Compress(CompressArgs),
     /// Packs weights from a checkpoint, or random ones, into the file that a generated network loads
     Pack(PackArgs),
@@ -287,7 +287,7 @@ pub struct ImportArgs {
 /// Arguments of `compress`.
 #[derive(Debug, Args)]
 pub struct CompressArgs {
-    /// The network; Tucker ranks that it has are ignored
+    /// The network; ranks that it has are ignored
     pub config: PathBuf,
     /// A safetensors file with PyTorch's state-dict names [default: the weights of an ONNX file]
     #[arg(long, value_name = "FILE")]
@@ -340,10 +340,10 @@ pub struct CompressArgs {
     /// Layers that stay dense
     #[arg(long, value_name = "LAYER,...", value_delimiter = ',')]
     pub keep: Vec<String>,
-    /// The only layers that may be decomposed
+    /// The only layers that may be factorised
     #[arg(long, value_name = "LAYER,...", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Keep the ranks that the config has, and choose those of the other layers
+    /// Keep the ranks that the config has, and choose forms for the other layers
     #[arg(long)]
     pub keep_ranks: bool,
     /// The config to write

@@ -53,7 +53,8 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
     let gpus = gpus(args)?;
     let (network, source) = network(args, &args.config)?;
     let targets = targets(args, &gpus)?;
-    check_names(args, &network)?;
+    let scope_errors = scope(args).check(&network);
+    scope_errors.map_err(|errors| Failure::in_file(&args.config, &errors))?;
     let compared = compared(args, &network)?;
     let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
     let losses = losses(args, &network, &others, source)?;
@@ -537,18 +538,4 @@ fn losses(
         progress,
     )
     .map_err(|errors| in_file(args.weights.as_deref(), &errors))
-}
-
-/// Names of layers in the arguments must exist.
-fn check_names(args: &CompressArgs, network: &Network) -> Result<(), Failure> {
-    let is_known = |name: &&String| network.ops.iter().any(|op| op.name == **name);
-    let unknown = args.keep.iter().chain(&args.only);
-    let errors: Vec<String> = unknown
-        .filter(|name| !is_known(name))
-        .map(|name| format!("there is no layer named `{name}`"))
-        .collect();
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::list(&errors)),
-    }
 }
