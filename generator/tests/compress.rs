@@ -136,6 +136,33 @@ fn the_optimum_is_no_worse_than_other_methods() {
     assert!(fast[0] <= uniform[0], "{fast:?} {uniform:?}");
 }
 
+/// The totals of a report are the sums over its layers; the time has all other launches in addition.
+fn assert_totals(report: &Value) {
+    let (layers, totals) = (report["layers"].as_array().unwrap(), &report["totals"]);
+    for key in ["flops", "parameters"] {
+        for index in [0, 1] {
+            let of_layers = layers.iter().map(|layer| layer[key][index].as_u64());
+            let sum: u64 = of_layers.map(|number| number.expect("a number")).sum();
+            assert_eq!(totals[key][index], sum, "{key}");
+        }
+    }
+    let sum = |key: &str| {
+        let of_layers = layers.iter().map(|layer| layer[key].as_f64());
+        of_layers
+            .map(|number| number.expect("a number"))
+            .sum::<f64>()
+    };
+    let total = |key: &str| totals[key].as_f64().expect("a number");
+    assert!((total("loss") - sum("loss")).abs() < 1e-9, "{totals}");
+    for key in ["dense_us", "us"] {
+        assert!(total(key) > sum(key), "{totals}");
+    }
+    let chosen = report["series"].as_array().unwrap().last().unwrap();
+    let bytes = chosen["points"][0]["weight_bytes"].as_u64();
+    let parameters = totals["parameters"][1].as_u64();
+    assert_eq!(bytes, parameters.map(|number| 4 * number), "{totals}");
+}
+
 #[test]
 fn a_report_has_all_series_and_layers() {
     let folder = folder();
@@ -161,12 +188,24 @@ fn a_report_has_all_series_and_layers() {
         let is_dense = layer["form"] == "dense";
         assert_eq!(layer["why_dense"].is_string(), is_dense, "{layer}");
     }
+    assert_totals(&json);
+    assert_eq!(json["generator"], env!("CARGO_PKG_VERSION"));
+    let gpu =
+        serde_json::json!([{"name": "h200", "title": "NVIDIA H200 SXM", "cost_model": "h200"}]);
+    assert_eq!(json["gpus"], gpu);
+    assert!(json["table"].is_null(), "nothing was measured");
     let page = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("polyline"), "{page}");
     assert!(
         !page.contains("<script") && !page.contains("http"),
         "{page}"
     );
+    for expected in [
+        "network, with launches that are no layers",
+        "NVIDIA H200 SXM",
+    ] {
+        assert!(page.contains(expected), "{page}");
+    }
     for name in ["a", "fc"] {
         assert!(page.contains(&format!("<td>{name}</td>")), "{page}");
     }
@@ -203,6 +242,8 @@ fn kept_ranks_stay() {
         "out",
     ];
     let output = succeeds(&folder, &compress(&budget));
+    let report = fs::read_to_string(folder.path().join("out/report.json")).unwrap();
+    assert_totals(&serde_json::from_str(&report).unwrap());
     let [dense, own] = ["dense: ", "ranks of the config: "].map(|word| numbers(&output, word));
     assert_eq!(dense, own, "{output}");
     assert!(own[1].is_finite() && own[1] > 0.0, "{output}");
@@ -376,6 +417,24 @@ fn several_gpus_and_batches_count_alike() {
         let [us, dense] = ["us", "dense_us"].map(|key| target[key].as_f64().unwrap());
         assert!((us / dense - relative).abs() < 1e-3, "{target}");
     }
+    let all = &report["relative"];
+    for (key, expected) in [("mean", mean), ("worst", worst)] {
+        assert!(
+            (all[key].as_f64().unwrap() - expected).abs() < 1e-3,
+            "{all}"
+        );
+    }
+    let worst_target = all["worst_target"].as_str().unwrap();
+    assert_eq!(of_target(worst_target), worst, "{all}");
+    let gpus = report["gpus"].as_array().unwrap();
+    let gpus: Vec<_> = gpus
+        .iter()
+        .map(|gpu| gpu["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(gpus, ["h200", "rtx4090"]);
+    assert_totals(&report);
+    let page = fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+    assert!(page.contains(&format!("worst: {worst_target}<")), "{page}");
     let floor = report["lower_bound"]["floor_us"].as_f64().unwrap();
     let fastest = report["lower_bound"]["fastest_us"].as_f64().unwrap();
     let [us, ..] = numbers(&output, "chosen: ");

@@ -109,11 +109,19 @@ impl LayerProblem {
     pub(super) fn weight_bytes(&self, form: Form) -> u64 {
         self.factors(form).iter().map(weight_bytes).sum()
     }
+
+    /// Number of weights of a form, without biases.
+    pub(super) fn parameters(&self, form: Form) -> u64 {
+        self.weight_bytes(form) / WEIGHT_BYTES
+    }
 }
+
+/// Bytes of a weight in fp32.
+pub(super) const WEIGHT_BYTES: u64 = 4;
 
 /// Bytes that the weights of a problem have in fp32.
 pub(super) fn weight_bytes(problem: &Problem) -> u64 {
-    4 * problem.weight_len()
+    WEIGHT_BYTES * problem.weight_len()
 }
 
 impl Form {

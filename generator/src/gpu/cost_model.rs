@@ -602,8 +602,9 @@ impl CostModel {
         Self::from_values(&changed.collect::<Vec<_>>())
     }
 
-    /// The committed constants for a GPU; those of the H200, in clocks, for a GPU without measurements.
-    pub(super) fn committed(gpu: &Gpu) -> &'static Self {
+    /// The committed constants for a GPU, after the name of the GPU that they were fitted on; those of the H200, in clocks, for a GPU without
+    /// measurements.
+    pub(super) fn committed(gpu: &Gpu) -> (&'static str, &'static Self) {
         static MEASURED: LazyLock<Vec<(&str, CostModel)>> = LazyLock::new(|| {
             let models = tdc_generated::MODELS.iter();
             models
@@ -620,7 +621,7 @@ impl CostModel {
         let of = |name: &str| MEASURED.iter().find(|(measured, _)| *measured == name);
         of(gpu.name)
             .or_else(|| of(DEFAULT_GPU))
-            .map_or(&INITIAL, |(_, model)| model)
+            .map_or(("initial", &INITIAL), |(name, model)| (*name, model))
     }
 
     /// Parses the format that [`Display`](fmt::Display) writes.

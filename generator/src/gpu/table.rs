@@ -127,7 +127,15 @@ impl Gpu {
     pub fn cost_model(&self) -> &CostModel {
         match &self.calibrated {
             Some(model) => model,
-            None => CostModel::committed(self),
+            None => CostModel::committed(self).1,
+        }
+    }
+
+    /// The name of the GPU that these constants were fitted on.
+    pub fn cost_model_name(&self) -> &'static str {
+        match &self.calibrated {
+            Some(_) => self.name,
+            None => CostModel::committed(self).0,
         }
     }
 

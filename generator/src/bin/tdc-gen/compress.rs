@@ -1,5 +1,7 @@
 //! `tdc-gen compress`.
 
+mod report;
+
 use crate::args::CompressArgs;
 use crate::config::{Source, load};
 use crate::failure::Failure;
@@ -9,17 +11,16 @@ use crate::tuned_launches::TunedLaunches;
 use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
 use tdc_generator::compress::loss::{Factorising, LossTable};
-use tdc_generator::compress::report::{
-    Compared, Found, Report, TargetReport, page, target_reports,
-};
+use tdc_generator::compress::report::{Compared, Found, RelativeTimes};
 use tdc_generator::compress::{
-    Budget, Choice, Compression, Form, Limit, MAX_TARGETS, Method, Scope, TuneError, has_ranks,
-    incomparable, with_forms, without_ranks,
+    Budget, Choice, Compression, Form, Limit, Losses, LowerBound, MAX_TARGETS, Method, Scope,
+    TuneError, has_ranks, incomparable, with_forms, without_ranks,
 };
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::write_all_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Targets};
 use tdc_generator::ir::{Batches, Network, OpId};
+use tdc_generator::plan::PlanError;
 use tdc_weights::Checkpoint;
 
 /// Chooses forms, prints them, and writes the config and the report.
@@ -129,152 +130,121 @@ impl Run<'_> {
     fn files(
         &self,
         budgets: &[Budget],
-        launches: Option<&mut TunedLaunches>,
+        mut launches: Option<&mut TunedLaunches>,
     ) -> Result<Files, Failure> {
-        let args = self.args;
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
-        let planned = |errors: Vec<_>| Failure::in_file(&args.config, &errors);
-        let scope = scope(args);
-        let targets = self.targets.iter();
-        let targets: Vec<_> = targets
-            .map(|target| (&target.network, target.gpu))
-            .collect();
-        let compression = Compression::for_targets(&targets, &scope, args.keep_ranks, &losses);
-        let mut compression = compression.map_err(planned)?;
-        let is_tuned = launches.is_some();
-        let tuned = match launches {
+        let mut compression = self.compression(&losses)?;
+        let tuned = match &mut launches {
             Some(launches) => Some(self.tuned(&mut compression, budgets, launches)?),
             None => None,
         };
-        let dense = compression.dense_choice().map_err(planned)?;
+        let dense = self.planned(compression.dense_choice())?;
         print(format_args!("dense: {dense}\n"))?;
-        let ops = self.network.ops.len();
-        let has_ranks = (0..ops).any(|op| has_ranks(&self.network, OpId(op)));
-        let own = match self.losses.unknown(&self.network) {
-            _ if !has_ranks => None,
-            None => Some(compression.evaluated(&self.network).map_err(planned)?),
-            Some(layer) => {
-                note(format_args!(
-                    "the config's own ranks are not compared: the loss of `{layer}` at its ranks is not known"
-                ));
-                None
-            }
-        };
-        if let Some(own) = &own {
-            print(format_args!("ranks of the config: {own}\n"))?;
-        }
+        let own = self.own(&mut compression)?;
         let compared = self.evaluated(&mut compression)?;
         let limits = compression.limits(budgets, &dense);
         let chosen = match tuned {
             Some(choice) => Some(choice),
-            None if limits.is_empty() => None,
-            None => {
-                note("searching");
-                let choice = compression.by_method(args.method, args.theta, &limits);
-                Some(choice.map_err(Failure::input)?)
-            }
+            None => self.chosen(&mut compression, &limits)?,
         };
         if let Some(choice) = &chosen {
-            for &(op, form) in &choice.forms {
-                let name = &self.network.op(op).name;
-                print(format_args!("  {name:<28} {form}\n"))?;
-            }
-            print(format_args!("chosen: {choice}\n"))?;
-            self.print_targets(choice, &dense)?;
+            self.print_choice(choice, &dense)?;
         }
         let lower_bound = compression.lower_bound();
-        let over_floor = lower_bound.distance(chosen.as_ref().unwrap_or(&dense));
-        print(format_args!(
-            "lower bounds: {:.2} us with any ranks of the grid, {:.2} us with any kernels; {} takes {over_floor:.2} times the latter\n",
-            lower_bound.fastest_us,
-            lower_bound.floor_us,
-            if chosen.is_some() {
-                "the choice"
-            } else {
-                "the dense network"
-            }
-        ))?;
-        let frontier = match args.report.is_some() || chosen.is_none() {
+        print_lower_bound(lower_bound, chosen.as_ref(), &dense)?;
+        let frontier = match self.args.report.is_some() || chosen.is_none() {
             true => self.frontier(&mut compression, &dense)?,
             false => Vec::new(),
         };
-        let report = match &args.report {
-            Some(_) => {
-                let choice = chosen.as_ref().unwrap_or(&dense);
-                let layers = compression.layer_reports(choice, &compared);
-                let layers = layers.map_err(planned)?;
-                let found = Found {
-                    frontier: &frontier,
-                    dense: &dense,
-                    chosen: chosen.as_ref(),
-                    own: own.as_ref(),
-                    compared: &compared,
-                };
-                Some(self.report(Report {
-                    network: self.network.name.clone(),
-                    gpu: self.target_names(),
-                    input: self.network.input_shapes(),
-                    times: match is_tuned {
-                        true => {
-                            "measured, or predicted by the cost model and corrected by measured launches, for the network as a whole"
-                        }
-                        false => "predicted by the cost model, for the network as a whole",
-                    },
-                    criterion: self.losses.criterion().to_owned(),
-                    weights: self.losses_name(),
-                    step: args.step.get(),
-                    compared: compared.iter().map(|other| other.name.clone()).collect(),
-                    series: compression.series(found, args.theta),
-                    lower_bound,
-                    over_floor,
-                    targets: target_reports(
-                        self.targets.iter().map(Target::name),
-                        choice,
-                        &dense,
-                    ),
-                    layers,
-                })?)
-            }
+        let found = Found {
+            frontier: &frontier,
+            dense: &dense,
+            chosen: chosen.as_ref(),
+            own: own.as_ref(),
+            compared: &compared,
+        };
+        let table = launches.map(|launches| launches.table_report());
+        let report = match self.args.report {
+            Some(_) => Some(self.report(&mut compression, found, lower_bound, table)?),
             None => None,
         };
         let config = chosen.map(|choice| self.config(&compression, &choice));
         Ok(Files { config, report })
     }
 
-    /// The GPU, or with several targets all of them.
-    fn target_names(&self) -> String {
-        match &self.targets[..] {
-            [target] => target.gpu.name.to_owned(),
-            targets => targets
-                .iter()
-                .map(Target::name)
-                .collect::<Vec<_>>()
-                .join("; "),
+    fn compression<'a>(&self, losses: &'a Losses<'a>) -> Result<Compression<'a>, Failure> {
+        let targets = self.targets.iter();
+        let targets: Vec<_> = targets
+            .map(|target| (&target.network, target.gpu))
+            .collect();
+        let scope = scope(self.args);
+        let keep_ranks = self.args.keep_ranks;
+        self.planned(Compression::for_targets(
+            &targets, &scope, keep_ranks, losses,
+        ))
+    }
+
+    /// A result whose errors are those of the config.
+    fn planned<T>(&self, result: Result<T, Vec<PlanError>>) -> Result<T, Failure> {
+        result.map_err(|errors| Failure::in_file(&self.args.config, &errors))
+    }
+
+    /// The network with the ranks of the config, printed; `None` if it has none, or if their loss is not known.
+    fn own(&self, compression: &mut Compression) -> Result<Option<Choice>, Failure> {
+        let ops = self.network.ops.len();
+        if !(0..ops).any(|op| has_ranks(&self.network, OpId(op))) {
+            return Ok(None);
         }
+        if let Some(layer) = self.losses.unknown(&self.network) {
+            note(format_args!(
+                "the config's own ranks are not compared: the loss of `{layer}` at its ranks is not known"
+            ));
+            return Ok(None);
+        }
+        let own = self.planned(compression.evaluated(&self.network))?;
+        print(format_args!("ranks of the config: {own}\n"))?;
+        Ok(Some(own))
+    }
+
+    /// The choice by predicted times; `None` without limits.
+    fn chosen(
+        &self,
+        compression: &mut Compression,
+        limits: &[Limit],
+    ) -> Result<Option<Choice>, Failure> {
+        if limits.is_empty() {
+            return Ok(None);
+        }
+        note("searching");
+        let choice = compression.by_method(self.args.method, self.args.theta, limits);
+        Ok(Some(choice.map_err(Failure::input)?))
+    }
+
+    /// The forms of a choice and its times.
+    fn print_choice(&self, choice: &Choice, dense: &Choice) -> Result<(), Failure> {
+        for &(op, form) in &choice.forms {
+            let name = &self.network.op(op).name;
+            print(format_args!("  {name:<28} {form}\n"))?;
+        }
+        print(format_args!("chosen: {choice}\n"))?;
+        self.print_targets(choice, dense)
     }
 
     /// The times of several targets, with the mean and the worst.
     fn print_targets(&self, choice: &Choice, dense: &Choice) -> Result<(), Failure> {
-        let targets = target_reports(self.targets.iter().map(Target::name), choice, dense);
-        let relative = |target: &TargetReport| target.us / target.dense_us;
-        let worst = targets
-            .iter()
-            .max_by(|a, b| relative(a).total_cmp(&relative(b)));
-        let Some(worst) = worst.filter(|_| targets.len() > 1) else {
+        let targets = self.target_reports(choice, dense);
+        let Some(all) = RelativeTimes::of(&targets).filter(|_| targets.len() > 1) else {
             return Ok(());
         };
         for target in &targets {
-            let TargetReport { name, us, .. } = target;
-            let relative = relative(target);
             print(format_args!(
-                "  {name}: {us:.2} us, {relative:.3} of dense\n"
+                "  {}: {:.2} us, {:.3} of dense\n",
+                target.name, target.us, target.relative
             ))?;
         }
-        let mean = targets.iter().map(relative).sum::<f64>() / targets.len() as f64;
         print(format_args!(
-            "  mean {mean:.3} of dense, worst {:.3} ({})\n",
-            relative(worst),
-            worst.name
+            "  mean {:.3} of dense, worst {:.3} ({})\n",
+            all.mean, all.worst, all.worst_target
         ))
     }
 
@@ -330,11 +300,6 @@ impl Run<'_> {
         Ok(frontier)
     }
 
-    fn report(&self, report: Report) -> Result<(String, String), Failure> {
-        let data = serde_json::to_string_pretty(&report).map_err(Failure::input)?;
-        Ok((page(&report).map_err(Failure::input)?, data + "\n"))
-    }
-
     fn config(&self, compression: &Compression, choice: &Choice) -> String {
         let network = with_forms(compression.dense(), choice.forms.iter().copied());
         format!(
@@ -363,6 +328,24 @@ impl Run<'_> {
         let name = file.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
+}
+
+/// The lower bounds, and the distance of the choice, or else of the dense network, from them.
+fn print_lower_bound(
+    bound: LowerBound,
+    chosen: Option<&Choice>,
+    dense: &Choice,
+) -> Result<(), Failure> {
+    let (name, choice) = match chosen {
+        Some(choice) => ("the choice", choice),
+        None => ("the dense network", dense),
+    };
+    print(format_args!(
+        "lower bounds: {:.2} us with any ranks of the grid, {:.2} us with any kernels; {name} takes {:.2} times the latter\n",
+        bound.fastest_us,
+        bound.floor_us,
+        bound.distance(choice)
+    ))
 }
 
 fn scope(args: &CompressArgs) -> Scope {

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::tuning_session::{Request, TuningSession};
 use std::path::PathBuf;
+use tdc_generator::compress::report::TableReport;
 use tdc_generator::gpu::Gpu;
 use tdc_generator::ir::Problem;
 use tdc_generator::measure::tune::{
@@ -33,6 +34,11 @@ impl TunedLaunches {
     pub fn table(&self) -> (PathBuf, String) {
         let table = self.session.journal.table().to_string();
         (self.session.out.clone(), table)
+    }
+
+    /// What a report says about this table.
+    pub fn table_report(&self) -> TableReport {
+        TableReport::new(&self.session.out, self.session.journal.environment())
     }
 
     /// The time of each launch, microseconds; `None` if its kernel does not compile, run or compute the right result.

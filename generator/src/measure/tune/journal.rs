@@ -198,6 +198,11 @@ impl Journal {
         self.rows.retain(|_, row| keep(row));
     }
 
+    /// The machine and the versions that measured the rows.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// The best tile of each scheme for each problem.
     pub fn table(&self) -> TuningTable {
         let mut table = TuningTable::new(self.environment.clone());
