@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Accuracy of a small network after rank choice, without training the factors, by criterion and method.
 
-    ./digits.py [--tdc-gen target/release/tdc-gen] [--seeds 5] [--cuts 0.6 0.7] [--work DIR] [--json FILE]
+    ./digits.py [--tdc-gen target/release/tdc-gen] [--seeds 5] [--cuts 0.6 0.7] [--threads 1] [--work DIR] [--json FILE]
 
 Trains ResNet-8 (16, 32, 64 channels) on scikit-learn's digits for each seed, lets `tdc-gen compress --flops-cut` choose ranks in steps of 2, replaces
 each weight by the product of its factors (truncated HOSVD, as `tdc-gen pack` makes them), and prints the accuracy on held-out images.
+Criteria that `tdc-gen` does not have are computed by criteria.py, from the network and 512 of its training images, and given by --sensitivity.
 
-Needs torch, numpy, scikit-learn and safetensors; a CPU is enough.
+Needs torch, scikit-learn and safetensors; a CPU is enough. The number of threads is fixed because it changes how sums are rounded: with two threads
+the same seeds give other networks, about as good.
 """
 
 import argparse
@@ -15,10 +17,11 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 
-import numpy
 import torch
+from criteria import Layer, projected, sensitivities
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 from torch import nn
@@ -26,7 +29,20 @@ from torch.nn import functional as F
 
 EPOCHS = 30
 STEP = 2
-CHOICES = [("optimal", "bn-moments"), ("optimal", "weights"), ("uniform", "weights")]
+IMAGES = 512
+# The options of tdc-gen for each choice; None where criteria.py computes the losses.
+CHOICES = {
+    "BN-folded weight error, squared": None,
+    "weight error, squared": None,
+    "relative weight error, squared": ["--criterion", "weights"],
+    "uniform ranks": ["--method", "uniform", "--criterion", "weights"],
+    "folded error weighted by BN-implied input moments": ["--criterion", "bn-moments"],
+    "output error, squared, scaled by BN": None,
+    "relative output error, squared": None,
+    "Fisher information, sampled labels": None,
+    "rise of the loss, one layer at a time": None,
+}
+BLOCKS = [("b1", 16, 1), ("b2", 32, 2), ("b3", 64, 2)]
 
 CONFIG = """\
 name: resnet8
@@ -77,7 +93,7 @@ class ResNet8(nn.Module):
 
 def config():
     blocks, x, c = "", "stem", 16
-    for b, n, stride in [("b1", 16, 1), ("b2", 32, 2), ("b3", 64, 2)]:
+    for b, n, stride in BLOCKS:
         has_shortcut = c != n or stride != 1
         shortcut = SHORTCUT.format(b=b, x=x, n=n, stride=stride) if has_shortcut else ""
         blocks += BLOCK.format(b=b, x=x, n=n, stride=stride, shortcut=shortcut, short=f"{b}.short" if has_shortcut else x)
@@ -116,20 +132,6 @@ def accuracy(model, seed):
         return 100.0 * (model(images).argmax(1) == labels).double().mean().item()
 
 
-def projected(weight, ranks):
-    """The product of the factors of a weight: truncated HOSVD on both channel dimensions."""
-    w = weight.double().numpy()
-    bases = []
-    for axis, rank in ((1, ranks[0]), (0, ranks[1])):
-        unfolding = numpy.moveaxis(w, axis, 0).reshape(w.shape[axis], -1)
-        _, vectors = numpy.linalg.eigh(unfolding @ unfolding.T)
-        bases.append(vectors[:, -rank:])
-    u1, u2 = bases
-    w = numpy.einsum("oirs,ij,kj->okrs", w, u1, u1)
-    w = numpy.einsum("oirs,oj,kj->kirs", w, u2, u2)
-    return torch.tensor(w, dtype=torch.float32)
-
-
 def compressed(model, ranks):
     copy = ResNet8()
     copy.load_state_dict(model.state_dict())
@@ -145,46 +147,86 @@ def ranks_of(text):
     return {name: (int(d1), int(d2)) for name, d1, d2 in found}
 
 
+def network_of(seed, weights):
+    """The network of a seed, from the file `weights`, which is written if it is not there."""
+    if not weights.exists():
+        state = trained(seed).state_dict()
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, weights)
+    model = ResNet8()
+    model.load_state_dict(load_file(weights))
+    return model.eval()
+
+
+def layers_of(model):
+    modules = dict(model.named_modules())
+    pairs = [("stem", "stem_bn")] + [(f"{b}.conv{i}", f"{b}.bn{i}") for b, _, _ in BLOCKS for i in (1, 2)]
+    return [Layer(conv, modules[conv], modules[norm]) for conv, norm in pairs]
+
+
+def options_of_choices(model, seed, weights):
+    """The options of each choice, with the files that they read."""
+    images, labels, _, _ = data(seed)
+    files = sensitivities(model, layers_of(model), images[:IMAGES], labels[:IMAGES], STEP)
+    found = {}
+    for index, (name, options) in enumerate(CHOICES.items()):
+        if options is None:
+            path = weights.with_suffix(f".{index}.json")
+            path.write_text(json.dumps(files[name]))
+            found[name] = ["--sensitivity", path]
+        else:
+            found[name] = [*options, "--weights", weights]
+    return found
+
+
+def chosen_ranks(tdc_gen, network, cut, options, out):
+    command = [tdc_gen, "compress", network, "--flops-cut", cut, "--step", STEP, "--forms", "tucker", *options, "-o", out]
+    run = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"{out}: {run.stderr.strip()}")
+    return ranks_of(out.read_text())
+
+
+def line(name, accuracies):
+    return f"{name}: {statistics.mean(accuracies):.1f} ({' '.join(f'{a:.1f}' for a in accuracies)})"
+
+
+def measure(options, work):
+    """The accuracies of the dense networks, and those of each cut and choice, by seed."""
+    network = work / "resnet8.yaml"
+    network.write_text(config())
+    dense, found = [], {(cut, name): [] for cut in options.cuts for name in CHOICES}
+    for seed in range(options.seeds):
+        weights = work / f"resnet8-{seed}.safetensors"
+        model = network_of(seed, weights)
+        dense.append(accuracy(model, seed))
+        options_by_name = options_of_choices(model, seed, weights)
+        for index, (cut, name) in enumerate(found):
+            out = work / f"resnet8-{seed}.{index}.yaml"
+            ranks = chosen_ranks(options.tdc_gen, network, cut, options_by_name[name], out)
+            found[cut, name].append(accuracy(compressed(model, ranks), seed))
+    return dense, found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tdc-gen", default="target/release/tdc-gen")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cuts", type=float, nargs="+", default=[0.6, 0.7])
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch [default: 1]")
     parser.add_argument("--work", type=pathlib.Path, help="folder for networks and configs, kept between runs [default: temporary]")
     parser.add_argument("--json", type=pathlib.Path, help="file for the results")
     options = parser.parse_args()
 
+    torch.set_num_threads(options.threads)
     temporary = tempfile.TemporaryDirectory()
     work = options.work or pathlib.Path(temporary.name)
     work.mkdir(parents=True, exist_ok=True)
-    network = work / "resnet8.yaml"
-    network.write_text(config())
-    found, dense = {}, []
-    for seed in range(options.seeds):
-        weights = work / f"resnet8-{seed}.safetensors"
-        model = ResNet8()
-        if not weights.exists():
-            state = trained(seed).state_dict()
-            save_file({name: tensor.contiguous() for name, tensor in state.items()}, weights)
-        model.load_state_dict(load_file(weights))
-        dense.append(accuracy(model.eval(), seed))
-        for cut in options.cuts:
-            for method, criterion in CHOICES:
-                out = work / f"{seed}-{cut}-{method}-{criterion}.yaml"
-                command = [options.tdc_gen, "compress", network, "--weights", weights, "--flops-cut", cut, "--step", STEP, "--forms", "tucker"]
-                command += ["--method", method, "--criterion", criterion, "-o", out]
-                run = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-                name = f"{method}, {criterion}" if method == "optimal" else method
-                if run.returncode != 0:
-                    print(f"seed {seed}, cut {cut}, {name}: {run.stderr.strip()}")
-                    continue
-                ranks = ranks_of(out.read_text())
-                found.setdefault((cut, name), []).append(accuracy(compressed(model, ranks), seed))
-    print(f"dense: {statistics.mean(dense):.1f} ({' '.join(f'{a:.1f}' for a in dense)})")
-    for (cut, name), accuracies in sorted(found.items()):
-        print(f"{100 * cut:.0f} % cut, {name}: {statistics.mean(accuracies):.1f} ({' '.join(f'{a:.1f}' for a in accuracies)})")
+    dense, found = measure(options, work)
+    print(line("dense", dense))
+    for (cut, name), accuracies in found.items():
+        print(line(f"{100 * cut:.0f} % cut, {name}", accuracies))
     if options.json:
-        rows = [{"cut": cut, "choice": name, "accuracies": a} for (cut, name), a in sorted(found.items())]
+        rows = [{"cut": cut, "choice": name, "accuracies": a} for (cut, name), a in found.items()]
         options.json.write_text(json.dumps({"dense": dense, "rows": rows}, indent=2) + "\n")
 
 
