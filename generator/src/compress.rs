@@ -210,12 +210,12 @@ impl<'a> Compression<'a> {
         let network = without_ranks(network, keep_ranks);
         let mut forms = BTreeMap::new();
         let mut ineligible = Vec::new();
-        for op in (0..network.ops.len()).map(OpId) {
-            match (form_of(&network, op), scope.forms(&network, op)) {
+        for (op, found) in scope.forms(&network) {
+            match (form_of(&network, op), found) {
                 (Some(form), _) if form != Form::Dense => {
                     forms.insert(op, vec![form]);
                 }
-                (_, Some(Ok(mut found))) => {
+                (_, Ok(mut found)) => {
                     found.retain(|&form| form == Form::Dense || losses(op, form).is_finite());
                     let reason = match found.len() {
                         1 => Ineligible::UnknownLoss,
@@ -229,8 +229,7 @@ impl<'a> Compression<'a> {
                         }
                     }
                 }
-                (_, Some(Err(reason))) => ineligible.push((op, reason)),
-                (_, None) => {}
+                (_, Err(reason)) => ineligible.push((op, reason)),
             }
         }
         let targets = targets.iter().map(|&(network, gpu)| Target {

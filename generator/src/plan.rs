@@ -55,7 +55,7 @@ pub use arena::{Arena, Lifetime};
 pub use batches::{BatchSchedule, TENSOR_ALIGNMENT};
 pub use candidates::{Candidate, FormatConversion, candidate_problems};
 #[cfg(feature = "compress")]
-pub(crate) use candidates::{FusableReaders, SharedLaunch};
+pub(crate) use candidates::{FusableReaders, MixedLaunch, SharedLaunch};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 #[cfg(feature = "compress")]

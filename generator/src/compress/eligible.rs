@@ -2,7 +2,9 @@
 
 use super::form::{Form, LayerProblem};
 use crate::ir::{Conv, Layout, Network, OpId, OpKind, Reduce};
+use crate::plan::{FoldedNetwork, MixedLaunch};
 use crate::suggest::nearest;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A kind of [`Form`] other than dense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +84,8 @@ pub enum Ineligible {
     UnknownLoss,
     /// Every form needs as many operations as the dense layer.
     NoSmallerForm,
+    /// One launch computes it with ops that are no layers: it is part of a squeeze-and-excite, or normalises the input.
+    Mixed,
 }
 
 impl Ineligible {
@@ -95,6 +99,9 @@ impl Ineligible {
             Self::LossTooLarge => "every form loses more than a layer may",
             Self::UnknownLoss => "its losses were not measured",
             Self::NoSmallerForm => "no ranks need fewer operations",
+            Self::Mixed => {
+                "one launch computes it with ops that are no layers: a squeeze-and-excite, or the normalisation of the input"
+            }
         }
     }
 }
@@ -137,19 +144,20 @@ impl Scope {
     pub fn check(&self, network: &Network) -> Result<(), Vec<ScopeError>> {
         let only = self.only.iter().map(|name| (name, true));
         let names = self.keep.iter().map(|name| (name, false)).chain(only);
+        let forms = self.forms(network);
         let errors = names.filter_map(|(name, is_decomposed)| {
             let name = name.clone();
             let mut ops = (0..network.ops.len()).map(OpId);
             let Some(op) = ops.find(|&op| network.op(op).name == name) else {
-                let layers = (0..network.ops.len()).map(OpId);
-                let layers = layers.filter(|&op| LayerProblem::of(network, op).is_some());
-                let names = layers.map(|op| &network.op(op).name[..]);
+                let names = forms.keys().map(|&op| &network.op(op).name[..]);
                 let similar = nearest(&name, names).map(str::to_owned);
                 return Some(ScopeError::Unknown { name, similar });
             };
-            match self.forms(network, op) {
+            match forms.get(&op) {
                 None => Some(ScopeError::NoLayer { name }),
-                Some(Err(reason)) if is_decomposed => Some(ScopeError::Ineligible { name, reason }),
+                Some(&Err(reason)) if is_decomposed => {
+                    Some(ScopeError::Ineligible { name, reason })
+                }
                 Some(_) => None,
             }
         });
@@ -160,12 +168,23 @@ impl Scope {
         }
     }
 
-    /// The forms of a layer, [`Form::Dense`] first; `None` if the op has no weight.
-    pub(super) fn forms(
-        &self,
-        network: &Network,
-        op: OpId,
-    ) -> Option<Result<Vec<Form>, Ineligible>> {
+    /// The forms of all layers of a network, [`Form::Dense`] first, or why a layer has no other one.
+    pub(super) fn forms(&self, network: &Network) -> BTreeMap<OpId, Result<Vec<Form>, Ineligible>> {
+        let mixed = MixedLaunch::of_graph(&FoldedNetwork::new(network).graph);
+        let mixed: BTreeSet<OpId> = mixed.into_iter().flat_map(|launch| launch.layers).collect();
+        let ops = (0..network.ops.len()).map(OpId);
+        let forms = ops.filter_map(|op| {
+            let forms = match mixed.contains(&op) {
+                true => Err(Ineligible::Mixed),
+                false => self.forms_of(network, op)?,
+            };
+            Some((op, forms))
+        });
+        forms.collect()
+    }
+
+    /// The same of a layer, whatever launches the plan may have; `None` if the op has no weight.
+    fn forms_of(&self, network: &Network, op: OpId) -> Option<Result<Vec<Form>, Ineligible>> {
         let named = network.op(op);
         let problem = LayerProblem::of(network, op)?;
         let reason = match &named.kind {
@@ -194,21 +213,6 @@ impl Scope {
                 }
             }
         })
-    }
-
-    /// The CP ranks that a layer may have.
-    pub(super) fn cp_ranks(&self, network: &Network, op: OpId) -> Vec<u32> {
-        let forms = self.forms(network, op).and_then(Result::ok);
-        let ranks = forms.iter().flatten().filter_map(|form| match form {
-            Form::Cp(rank) => Some(*rank),
-            _ => None,
-        });
-        ranks.collect()
-    }
-
-    /// Whether an op may have a form other than dense.
-    pub fn has_forms(&self, network: &Network, op: OpId) -> bool {
-        matches!(self.forms(network, op), Some(Ok(_)))
     }
 
     /// Whether a layer may have this loss.

@@ -118,10 +118,10 @@ impl LossTable {
             let forms = known.iter().filter_map(|network| form_of(network, op));
             forms.collect()
         };
-        let is_needed = |op: &OpId| {
-            let op = *op;
+        let forms = scope.forms(network);
+        let is_needed = |op: OpId| {
             let mut known = known.iter();
-            scope.has_forms(network, op) || known.any(|network| has_ranks(network, op))
+            matches!(forms.get(&op), Some(Ok(_))) || known.any(|network| has_ranks(network, op))
         };
         let ops = (0..network.ops.len()).map(OpId);
         let mut network = with_forms(network, ops.map(|op| (op, Form::Dense)));
@@ -133,12 +133,11 @@ impl LossTable {
             Criterion::Weights => None,
         };
         let mut work = Vec::new();
-        for id in (0..network.ops.len()).map(OpId).filter(is_needed) {
+        for (&id, forms) in forms.iter().filter(|(op, _)| is_needed(**op)) {
+            let mut all = own_forms(id);
+            all.extend(forms.iter().flatten());
             let layer = LayerWeight::new(network, id);
-            let parts = layer.iter().flat_map(|layer| {
-                let cp_ranks = scope.cp_ranks(network, id);
-                layer.parts(scope.step, &own_forms(id), &cp_ranks)
-            });
+            let parts = layer.iter().flat_map(|layer| layer.parts(scope.step, &all));
             work.extend(parts.map(|part| (id, part)));
         }
         // The longest first.

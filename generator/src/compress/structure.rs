@@ -14,7 +14,9 @@ use super::search::{Distinction, Exit};
 use super::sharing::Part;
 use super::stored::Stored;
 use crate::ir::{ConvertProblem, Network, OpId, Problem};
-use crate::plan::{FoldedNetwork, FusableReaders, PlanError, Planner, SharedLaunch, Task};
+use crate::plan::{
+    FoldedNetwork, FusableReaders, MixedLaunch, PlanError, Planner, SharedLaunch, Task,
+};
 use std::collections::BTreeMap;
 
 /// A layer that may have several forms, or Tucker ranks that are kept, or that may share a launch with another layer.
@@ -234,25 +236,45 @@ impl Folded {
         structure: &Structure,
         planner: &mut Planner,
     ) -> Result<u64, Vec<PlanError>> {
-        let (mut sum, mut errors) = (0, Vec::new());
         let graph = &self.network.graph;
-        let tasks = graph.tasks.iter();
-        let others = tasks.filter(|task| {
-            let layer = task.parameters.layer;
-            !layer.is_some_and(|layer| structure.has_layer(layer))
-        });
-        let others = others.map(|task| planner.task_ns(task));
-        let mut add = |ns| match ns {
-            Ok(ns) => sum += ns,
-            Err(error) => errors.push(error),
+        let mut errors = Vec::new();
+        let mut ns_or_error = |ns| match ns {
+            Ok(ns) => ns,
+            Err(error) => {
+                errors.push(error);
+                0
+            }
         };
-        others.for_each(&mut add);
+        let of_tasks = graph.tasks.iter().map(|task| {
+            let layer = task.parameters.layer;
+            match layer.is_some_and(|layer| structure.has_layer(layer)) {
+                true => 0,
+                false => ns_or_error(planner.task_ns(task)),
+            }
+        });
+        let of_tasks: Vec<u64> = of_tasks.collect();
+        let mut sum: u64 = of_tasks.iter().sum();
+        for MixedLaunch {
+            layers,
+            tasks,
+            problem,
+        } in MixedLaunch::of_graph(graph)
+        {
+            if layers.iter().any(|&layer| structure.has_layer(layer)) {
+                continue;
+            }
+            if let Ok(ns) = planner.problem_ns("", &problem) {
+                // The planner takes what is faster.
+                let separate: u64 = tasks.iter().map(|&task| of_tasks[task]).sum();
+                sum -= separate.saturating_sub(ns);
+            }
+        }
         for (output, &to) in graph.outputs.iter().zip(&graph.output_formats) {
             let value = &graph.values[output.0];
             if value.format != to {
                 let (x, from) = (value.shape, value.format);
                 let conversion = Problem::Convert(ConvertProblem { x, from, to });
-                add(planner.problem_ns(&value.name, &conversion));
+                sum += ns_or_error(planner.problem_ns(&value.name, &conversion));
             }
         }
         match errors.is_empty() {

@@ -40,6 +40,8 @@ enum Parts {
     /// At most one, so that there are few enough assignments of forms to plan all of them; the same for a dense block.
     InvertedResidual,
     DenseBlock,
+    /// Squeeze-and-excites, which one launch computes.
+    SqueezeExcite,
 }
 
 impl Growing<'_> {
@@ -128,6 +130,23 @@ impl Growing<'_> {
         }
     }
 
+    /// A tensor, scaled by what two layers compute of its averages.
+    fn add_squeeze_excite(&mut self, x: &(String, u32)) {
+        let layer = |n, activation| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [1, 1],
+                bias: true,
+                activation,
+                ..ConvOptions::new(n)
+            })
+        };
+        let average = self.add(&[x], OpOptions::GlobalAvgPool, x.1);
+        let squeezed = self.add(&[&average], layer(96, Activation::Relu), 96);
+        let gate = self.add(&[&squeezed], layer(x.1, Activation::Sigmoid), x.1);
+        let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
+        self.add(&[x, &gate], product, x.1);
+    }
+
     /// A dense layer, a 1x1 and a 3x3 convolution whose output is appended to their input, and the 1x1 convolution after it.
     fn add_dense_block(&mut self, x: &(String, u32)) {
         let conv = |kernel: u32, n| {
@@ -157,6 +176,7 @@ impl Growing<'_> {
                     self.parts = Parts::None;
                 }
                 Parts::InvertedResidual | Parts::DenseBlock => {}
+                Parts::SqueezeExcite => self.add_squeeze_excite(&x),
                 _ => self.add_siblings(&x),
             }
             return;
@@ -283,6 +303,7 @@ struct Chosen {
     merged: usize,
     inverted: usize,
     dense_steps: usize,
+    squeezed: usize,
     grouped: usize,
     decomposed: usize,
     with_cp: usize,
@@ -357,8 +378,11 @@ fn agree_with_brute_force(
         let is_cp = |(_, form): &(OpId, Form)| matches!(form, Form::Cp(_));
         let is_inverted = |step: &StepTime| matches!(step.problem, Problem::InvertedResidual(_));
         let is_dense_step = |step: &StepTime| matches!(step.problem, Problem::DenseStep(_));
-        let is_merged =
-            |step: &StepTime| step.layers.len() > 1 && !is_inverted(step) && !is_dense_step(step);
+        let is_squeeze_excite = |step: &StepTime| matches!(step.problem, Problem::SqueezeExcite(_));
+        let is_merged = |step: &StepTime| {
+            let is_other = is_inverted(step) || is_dense_step(step) || is_squeeze_excite(step);
+            step.layers.len() > 1 && !is_other
+        };
         let is_fused =
             |step: &StepTime| step.name.contains('+') && !is_merged(step) && !is_dense_step(step);
         let count = |number: &mut usize, is_there: bool| *number += usize::from(is_there);
@@ -370,6 +394,10 @@ fn agree_with_brute_force(
         count(
             &mut chosen.dense_steps,
             time.steps.iter().any(is_dense_step),
+        );
+        count(
+            &mut chosen.squeezed,
+            time.steps.iter().any(is_squeeze_excite),
         );
         let has_groups = !compression.storages[0].structures[0].groups.is_empty();
         count(&mut chosen.grouped, has_groups);
@@ -401,6 +429,12 @@ fn forms_are_those_of_all_planned_assignments() {
 fn forms_of_dense_blocks_are_those_of_all_planned_assignments() {
     let chosen = agree_with_brute_force(1..25, &[Parts::DenseBlock], 1000);
     assert!(chosen.dense_steps > 0, "{chosen:?}");
+}
+
+#[test]
+fn forms_beside_squeeze_excites_are_those_of_all_planned_assignments() {
+    let chosen = agree_with_brute_force(1..25, &[Parts::SqueezeExcite], 1000);
+    assert!(chosen.squeezed > 0, "{chosen:?}");
 }
 
 /// The launches of each GPU and batch are its own, the forms those of all.

@@ -53,7 +53,7 @@ mod squeeze_excite;
 use super::graph::TaskGraph;
 use super::kernel::layers_with_square_factors;
 #[cfg(feature = "compress")]
-use crate::ir::OpId;
+use crate::ir::{Format, OpId};
 use crate::ir::{Network, Problem};
 pub use candidate::Candidate;
 pub use conversions::FormatConversion;
@@ -71,16 +71,6 @@ impl TaskGraph {
         merged::add(self, &mut candidates);
         projection::add(self, &mut candidates);
         normalized_input::add(self, &mut candidates);
-        candidates
-    }
-
-    /// The same without the kinds that `compress` does not consider: squeeze-and-excites in fewer launches, and normalised inputs.
-    pub(super) fn candidates_of_layers(&self) -> Vec<Candidate> {
-        let mut candidates = self.candidates_of_single_layers();
-        dense_step::add(self, &mut candidates);
-        inverted_residual::add(self, &mut candidates);
-        merged::add(self, &mut candidates);
-        projection::add(self, &mut candidates);
         candidates
     }
 
@@ -117,6 +107,37 @@ impl SharedLaunch {
         inverted_residual::add(graph, &mut candidates);
         let launches = candidates.into_iter().map(|candidate| Self {
             layers: candidate.task.parameters.layers(),
+            problem: candidate.task.problem,
+        });
+        launches.collect()
+    }
+}
+
+/// A launch that computes layers together with tasks that are no layers, if the layers are dense: a squeeze-and-excite, or a first layer that
+/// normalises the caller's bytes.
+#[cfg(feature = "compress")]
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MixedLaunch {
+    /// At least one.
+    pub layers: Vec<OpId>,
+    /// The tasks, ascending.
+    pub tasks: Vec<usize>,
+    /// What it computes; it writes NCHW.
+    pub problem: Problem,
+}
+
+#[cfg(feature = "compress")]
+impl MixedLaunch {
+    /// All that a plan may have of a graph.
+    pub(crate) fn of_graph(graph: &TaskGraph) -> Vec<Self> {
+        let mut candidates = Vec::new();
+        squeeze_excite::add(graph, &mut candidates);
+        normalized_input::add(graph, &mut candidates);
+        let in_nchw = candidates.into_iter();
+        let in_nchw = in_nchw.filter(|unit| unit.task.output_format() == Format::default());
+        let launches = in_nchw.map(|candidate| Self {
+            layers: candidate.task.parameters.layers(),
+            tasks: candidate.covers,
             problem: candidate.task.problem,
         });
         launches.collect()

@@ -24,11 +24,9 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     })
 }
 
-/// The same for rank choice: the launches of a layer depend on no other layer but the next Tucker layer, those of the same input, its
-/// projection shortcut, and those of its dense step or inverted residual, and on the formats of its input and its output. Conversions count what they take
-/// in a network.
+/// The same for rank choice: conversions count what they take in a network.
 pub(super) fn lower_by_layers(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
-    let candidates = graph.candidates_of_layers();
+    let candidates = graph.candidates();
     let times = Times::new(planner, &graph, &candidates);
     lowered(graph, &candidates, &times.candidates, |conversion| {
         conversion_in_network_us(planner, conversion)

@@ -79,8 +79,8 @@ impl StepTime {
 }
 
 impl NetworkTime {
-    /// The time of a network by the cost model, with the planner's correction. No unit computes a squeeze-and-excite or normalises the input, and
-    /// tasks do not run side by side, so that rank choice can add up the times of layers.
+    /// The time of a network by the cost model, with the planner's correction. Tasks do not run side by side, so that rank choice can add up the
+    /// times of layers.
     ///
     /// # Errors
     /// One for each task that cannot be planned.
@@ -138,6 +138,13 @@ fn layer_parts(graph: &TaskGraph, task: &Task) -> Vec<LayerPart> {
             let inner = parameters.inner.iter().map(|inner| inner.layer);
             let convolutions = block.convolutions().map(Problem::Conv);
             inner.chain([layer]).zip(convolutions).map(part).collect()
+        }
+        (Problem::SqueezeExcite(_), _) => {
+            // The products of both layers have the same size.
+            let flops = task.problem.flops() / 2;
+            let inner = parameters.inner.iter().map(|inner| inner.layer);
+            let layers = inner.chain([layer]);
+            layers.map(|layer| LayerPart { layer, flops }).collect()
         }
         (Problem::Conv(conv), _) if !parameters.merged.is_empty() => {
             let merged = parameters.merged.iter().map(|other| (other.layer, other.y));

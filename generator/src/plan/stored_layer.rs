@@ -62,7 +62,7 @@ impl StoredLayer {
         }
         graph.output_formats = vec![output];
         Self {
-            candidates: graph.candidates_of_layers(),
+            candidates: graph.candidates(),
             graph,
         }
     }

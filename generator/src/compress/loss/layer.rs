@@ -51,27 +51,30 @@ impl<'a> LayerWeight<'a> {
         })
     }
 
-    /// What is computed for Tucker ranks on the grid of `step` and those of `own`, low ranks, and CP ranks of both lists.
-    pub(super) fn parts(&self, step: u32, own: &[Form], cp_ranks: &[u32]) -> Vec<Part> {
-        let mut also = Vec::new();
-        let mut cp_ranks = cp_ranks.to_vec();
-        for form in own {
+    /// What is computed for these forms. For Tucker forms it is one part with the whole grid of `step`.
+    pub(super) fn parts(&self, step: u32, forms: &[Form]) -> Vec<Part> {
+        let [c, n] = self.sizes;
+        let is_on_grid = |rank: u32, channels: u32| rank % step == 0 || rank == channels;
+        let (mut tucker, mut low_rank, mut cp_ranks) = (None, false, Vec::new());
+        for form in forms {
             match *form {
-                Form::Tucker(ranks) => also.push(ranks),
+                Form::Dense => {}
+                Form::Tucker([d1, d2]) => {
+                    let also = tucker.get_or_insert_with(Vec::new);
+                    if !(is_on_grid(d1, c) && is_on_grid(d2, n)) {
+                        also.push([d1, d2]);
+                    }
+                }
+                Form::LowRank(_) => low_rank = true,
                 Form::Cp(rank) => cp_ranks.push(rank),
-                Form::Dense | Form::LowRank(_) => {}
             }
         }
         cp_ranks.sort_unstable();
         cp_ranks.dedup();
-        let is_pointwise = self.filter.is_none_or(|shape| (shape.r, shape.s) == (1, 1));
-        let mut parts = Vec::new();
-        if self.filter.is_some() && (!is_pointwise || !also.is_empty()) {
-            parts.push(Part::Tucker { step, also });
-        }
-        parts.extend(is_pointwise.then_some(Part::LowRank));
-        parts.extend(cp_ranks.into_iter().map(Part::Cp));
-        parts
+        let tucker = tucker.map(|also| Part::Tucker { step, also });
+        let low_rank = low_rank.then_some(Part::LowRank);
+        let cp = cp_ranks.into_iter().map(Part::Cp);
+        tucker.into_iter().chain(low_rank).chain(cp).collect()
     }
 
     /// About how many multiplications and additions a part takes.
@@ -109,9 +112,9 @@ impl<'a> LayerWeight<'a> {
 /// The losses of a layer whose weight was factorised.
 #[derive(Debug, Default)]
 pub(super) struct ComputedLosses {
-    /// Of filters larger than 1x1, and of layers that have Tucker ranks.
+    /// Of layers that may have Tucker ranks.
     tucker: Option<TuckerGrid>,
-    /// Of 1x1 convolutions and linear layers.
+    /// Of layers that may have a low rank.
     low_rank: Option<LowRankLosses>,
     /// By CP rank, of some of them.
     cp: BTreeMap<u32, f64>,

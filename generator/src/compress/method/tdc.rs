@@ -124,6 +124,7 @@ mod tests {
             ([100, 70], 7, 0.6),
             ([64, 512], 5, 0.85),
         ];
+        let mut several = 0;
         for ([c, n], size, reduction) in cases {
             let shape = ConvShape::new(c, n, size, size, 3, 3);
             let layer = LayerProblem::Conv(ConvProblem::new(shape));
@@ -143,9 +144,10 @@ mod tests {
                     }
                 }
             }
-            assert!(expected.len() > 1, "{c} {n}: {expected:?}");
+            several += usize::from(expected.len() > 1);
             assert_eq!(near(&layer, reduction), expected, "{c} {n}");
         }
+        assert!(several > 1, "{several}");
         // No ranks below the channels save so much.
         let small = LayerProblem::Conv(ConvProblem::new(ConvShape::new(48, 48, 9, 9, 3, 3)));
         assert_eq!(near(&small, 0.95), [[0; 2]; 0]);

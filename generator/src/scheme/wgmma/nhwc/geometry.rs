@@ -9,6 +9,7 @@ use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
 use crate::scheme::wgmma::sum::Sum;
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
 use crate::scheme::{MAX_GRID, Tile};
+use std::sync::Arc;
 
 /// Maximum number of K steps of a chunk, which are unrolled.
 const MAX_STEPS: u32 = 64;
@@ -39,7 +40,7 @@ const LOADER_REGISTERS: u32 = 56;
 /// A tile and the sizes that follow from it for a problem.
 pub(super) struct NhwcGeometry {
     pub(super) tile: WgmmaNhwcTile,
-    pub(super) cells: Cells,
+    pub(super) cells: Arc<Cells>,
     /// Cells of all images, to the last output.
     pub(super) all_cells: u32,
     /// Terms of each operand: hi and lo, or one number.
@@ -99,6 +100,16 @@ struct SharedMemorySizes {
 impl NhwcGeometry {
     /// `None` if the tile is invalid, or does not fit the problem or the GPU.
     pub(super) fn new(problem: &ConvProblem, tile: WgmmaNhwcTile, gpu: &Gpu) -> Option<Self> {
+        Self::with_cells(problem, tile, gpu, &Arc::new(Cells::new(&problem.shape)))
+    }
+
+    /// The same with the cells of the problem, which do not depend on the tile.
+    pub(super) fn with_cells(
+        problem: &ConvProblem,
+        tile: WgmmaNhwcTile,
+        gpu: &Gpu,
+        cells: &Arc<Cells>,
+    ) -> Option<Self> {
         let WgmmaNhwcTile {
             warpgroups,
             tn,
@@ -152,7 +163,6 @@ impl NhwcGeometry {
             step_weights: step_weights_of(tn, terms),
             stages,
         };
-        let cells = Cells::new(shape);
         let rows = WGMMA_M * warpgroups;
         let all_cells = cells.with_outputs(shape);
         let spans = cells.phases.iter().map(|phase| u64::from(phase.span));
@@ -209,7 +219,7 @@ impl NhwcGeometry {
                 || cluster * shape.n.div_ceil(tn) * tile_step <= Format::SPLIT_MAXIMA);
         fits.then_some(Self {
             tile,
-            cells,
+            cells: cells.clone(),
             all_cells,
             terms,
             products: products(problem.precision),

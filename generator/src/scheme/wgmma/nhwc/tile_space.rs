@@ -7,6 +7,7 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
+use std::sync::Arc;
 
 /// Pipeline stages of the weights, and of the input.
 const STAGES: [u32; 3] = [3, 4, 6];
@@ -29,21 +30,29 @@ pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
 
 /// The same for a convolution that the scheme supports, on a GPU that has wgmma.
 pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
+    let cells = Arc::new(Cells::new(&problem.shape));
     let mut found = Vec::new();
-    for tile in tiles_without_stages(problem, gpu) {
-        for input_stages in INPUT_STAGES {
-            let with = |stages| {
-                let tile = WgmmaNhwcTile {
-                    stages,
-                    input_stages,
-                    ..tile
-                };
-                NhwcGeometry::new(problem, tile, gpu)
+    for tile in tiles_without_stages(problem, &cells, gpu) {
+        let with = |stages, input_stages| {
+            let tile = WgmmaNhwcTile {
+                stages,
+                input_stages,
+                ..tile
             };
-            let all = with(1).map_or(0, |sizes| sizes.sum.tile_stages());
-            let kept = (all <= MAX_KEPT_STAGES).then_some(all);
-            let streamed = STAGES.into_iter().filter(|&stages| stages < all);
-            let geometries = streamed.chain(kept).filter_map(with);
+            NhwcGeometry::with_cells(problem, tile, gpu, &cells)
+        };
+        let mut fitting = INPUT_STAGES.into_iter();
+        let Some(sizes) = fitting.find_map(|input_stages| with(1, input_stages)) else {
+            continue;
+        };
+        let all = sizes.sum.tile_stages();
+        let kept = (all <= MAX_KEPT_STAGES).then_some(all);
+        let streamed = STAGES.into_iter().filter(|&stages| stages < all);
+        let stages: Vec<u32> = streamed.chain(kept).collect();
+        for input_stages in INPUT_STAGES {
+            let geometries = stages
+                .iter()
+                .filter_map(|&stages| with(stages, input_stages));
             found.extend(geometries.map(|sizes| (sizes.us(problem, gpu), sizes.tile)));
         }
     }
@@ -51,7 +60,7 @@ pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcT
 }
 
 /// All combinations of the other numbers of a tile. Stages are 0.
-fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaNhwcTile> {
+fn tiles_without_stages(problem: &ConvProblem, cells: &Cells, gpu: &Gpu) -> Vec<WgmmaNhwcTile> {
     let shape = &problem.shape;
     let groups = shape.c / MMA_K;
     // No more output channels than are needed.
@@ -63,7 +72,7 @@ fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaNhwcTile> 
         .filter(|count| groups.is_multiple_of(*count))
         .collect();
     let mut found = Vec::new();
-    let Ok(cells) = u32::try_from(Cells::new(shape).with_outputs(shape)) else {
+    let Ok(cells) = u32::try_from(cells.with_outputs(shape)) else {
         return found;
     };
     for warpgroups in 1..=4 {
