@@ -14,6 +14,7 @@
 mod clock;
 mod eligible;
 mod form;
+mod frontier;
 mod groups;
 mod layer_times;
 pub mod loss;
@@ -37,7 +38,7 @@ pub use tune::{TuneError, Tuning};
 use crate::gpu::Gpu;
 use crate::ir::{ConvertProblem, Layout, Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, TaskGraph};
-use clock::Clock;
+use clock::{Clock, OnPrediction};
 use eligible::is_requested;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
@@ -45,6 +46,7 @@ use search::{Goal, Resource, Search, Solution, Unsolved};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use storage::Storage;
 
 /// The resolution of losses: they are compared, and added, as multiples of this.
@@ -253,6 +255,14 @@ impl<'a> Compression<'a> {
         Ok(compression)
     }
 
+    /// Sets what is called after each launch whose time was predicted, by any thread: searches with a small step predict many.
+    pub fn on_prediction(&mut self, call: impl Fn() + Send + Sync + 'static) {
+        let call: OnPrediction = Arc::new(call);
+        for target in &mut self.targets {
+            target.clock.on_prediction(call.clone());
+        }
+    }
+
     /// Sets what is searched first. `forms` has the forms of the layers.
     fn set_storages(&mut self, forms: &BTreeMap<OpId, Vec<Form>>) -> Result<(), Vec<PlanError>> {
         self.storages = Storage::all(&mut self.targets, forms, self.losses)?;
@@ -396,39 +406,16 @@ impl<'a> Compression<'a> {
         limits.collect()
     }
 
-    /// The choices of least loss at times from the least possible one to that of the dense network: `points` of them at most, without
-    /// equal ones, the fastest first.
-    pub fn frontier(
-        &mut self,
-        dense: &Choice,
-        points: u32,
-        mut progress: impl FnMut(u32, &Choice),
-    ) -> Vec<Choice> {
-        let fastest = self.fastest();
-        let fastest_us = fastest.us;
-        let mut frontier: Vec<Choice> = Vec::new();
-        for point in 0..points {
-            let at = f64::from(point) / f64::from(points.max(2) - 1);
-            let us = fastest_us + at * (dense.us - fastest_us).max(0.0);
-            let choice = match self.choose(&[Limit::Us(us)]) {
-                Ok(choice) => choice,
-                // For several targets the search rounds times, so it may not find that of the fastest choice.
-                Err(_) if point == 0 => fastest.clone(),
-                Err(_) => continue,
-            };
-            progress(point, &choice);
-            if frontier.last() != Some(&choice) {
-                frontier.push(choice);
-            }
-        }
-        frontier
-    }
-
     /// The forms of least loss within the limits. With a limit of the loss: those of least time.
     ///
     /// # Errors
     /// [`CompressError`] if there are none.
     pub fn choose(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
+        Ok(self.found(limits)?.swap_remove(0))
+    }
+
+    /// What the searches from all storages find, the [best](Self::choose) first; at least one.
+    fn found(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         let mut tightest: BTreeMap<Resource, u64> = BTreeMap::new();
         for (resource, limit) in limits.iter().map(Limit::of_resource) {
@@ -461,11 +448,14 @@ impl<'a> Compression<'a> {
         choices.retain(|choice| !too_slow(choice));
         let by_us = |a: &Choice, b: &Choice| a.us.total_cmp(&b.us);
         let by_loss = |a: &Choice, b: &Choice| a.loss.total_cmp(&b.loss);
-        let best = choices.into_iter().min_by(|a, b| match goal.minimise {
+        choices.sort_by(|a, b| match goal.minimise {
             Resource::Time => by_us(a, b).then(by_loss(a, b)),
             _ => by_loss(a, b).then(by_us(a, b)),
         });
-        best.ok_or_else(|| error(&unsolved, &goal.limits))
+        match choices.is_empty() {
+            true => Err(error(&unsolved, &goal.limits)),
+            false => Ok(choices),
+        }
     }
 
     /// The forms of least time, regardless of the loss.

@@ -2,7 +2,7 @@
 """Chooses ranks by `tdc-gen compress`, and times the choices: the rows of the tables of rank choice on the results page.
 
     ./rank_choices.py choose DIR [--networks resnet18,...] [--batches] [--tune]     # no GPU, but for --tune
-    ./rank_choices.py time DIR --json FILE [--networks resnet18,...] [--rounds 3]   # needs a GPU and nvcc
+    ./rank_choices.py time DIR [--json FILE] [--bounds FILE] [--networks resnet18,...] [--rounds 3]   # needs a GPU and nvcc
 
 `choose` makes weights with a stated spectrum (synthetic_weights.py; needs numpy and safetensors) and writes a folder for each network: a config
 for each choice of `CHOICES`, or with --batches of `BATCHES`, and choices.json. `time` generates each with its own plan, compiles it by nvcc, and
@@ -147,8 +147,10 @@ def choose(options: argparse.Namespace) -> None:
         if is_selected(name, options) and options.batches:
             activations = ["--activations", precision] if precision == "fp16" else []
             common = ["--batch", "32", "--precision", precision, *activations]
-            choices = [DENSE, Choice("60 % of the operations cut", ("--flops-cut", "0.6")), Choice(f"speed-up of {speedup}", ("--speedup", speedup))]
-            Network(name, common, options).choose(choices)
+            # Most operations of ResNet-50 are in 1x1 convolutions.
+            forms = ("--forms", "tucker,rank") if name == "resnet50" else ()
+            cut = Choice("60 % of the operations cut", ("--flops-cut", "0.6", *forms))
+            Network(name, common, options).choose([DENSE, cut, Choice(f"speed-up of {speedup}", ("--speedup", speedup, *forms))])
 
 
 def time(options: argparse.Namespace) -> None:
@@ -165,6 +167,9 @@ def time(options: argparse.Namespace) -> None:
         rows = [row(*job, program, statistics.median(us)) for job, program, us in zip(jobs, programs, times, strict=True)]
         columns = ["network", "choice", "predicted, us", "plan, us", "measured, us", "loss", "GFLOP"]
         options.json.write_text(json.dumps({"columns": columns, "rows": rows}, indent=1) + "\n")
+        columns = ["network", "dense, us", "fastest choice, us", "any ranks, us", "any kernels, us", "fastest choice / any kernels"]
+        bounds = [bound_row(network, rows) for network in made if is_selected(network["network"], options)]
+        options.bounds.write_text(json.dumps({"columns": columns, "rows": bounds}, indent=1) + "\n")
         if turn == 0:
             print("\n".join(str(one) for one in rows), flush=True)
 
@@ -189,10 +194,23 @@ def run(program: pathlib.Path) -> float:
 def row(network: dict, choice: dict, program: pathlib.Path, us: float) -> list:
     """The row of a choice; its plan may have measured tiles, which `compress` does not use."""
     plan = json.loads((program.parent / "plan.json").read_text())["variants"][0]
-    precision = f", {network['common'][3]}" if network["common"] else ""
     operations = None if choice["flops"] is None else choice["flops"] / 1e9
     values = [(choice["us"], 2), (plan["network_us"], 2), (us, 2), (choice["loss"], 4), (operations, 3)]
-    return [network["network"] + precision, choice["title"], *(None if value is None else round(value, digits) for value, digits in values)]
+    return [row_name(network), choice["title"], *(None if value is None else round(value, digits) for value, digits in values)]
+
+
+def bound_row(network: dict, rows: list[list]) -> list:
+    """Measured times of a network, dense and with ranks, beside the predicted lower bounds of its last report."""
+    bound = json.loads((network["folder"] / "report" / "report.json").read_text())["lower_bound"]
+    own = [measured for name, title, _, _, measured, loss, _ in rows if name == row_name(network) and loss is not None]
+    dense = next(measured for name, title, _, _, measured, _, _ in rows if (name, title) == (row_name(network), DENSE.title))
+    fastest, floor = bound["fastest_us"], bound["floor_us"]
+    return [row_name(network), dense, min(own), round(fastest, 2), round(floor, 2), round(min(own) / floor, 2)]
+
+
+def row_name(network: dict) -> str:
+    """The name of a network in the tables, with the precision of a batch."""
+    return network["network"] + (f", {network['common'][3]}" if network["common"] else "")
 
 
 def called(command: list) -> str:
@@ -219,6 +237,7 @@ def main() -> None:
     weights = pathlib.Path(__file__).parent.parent / "compress" / "synthetic_weights.py"
     parser.add_argument("--synthetic-weights", default=weights, help="choose: the script that makes weights [default: that of the repository]")
     parser.add_argument("--json", type=pathlib.Path, default=pathlib.Path("rank-choice.json"), help="time: file of the rows [default: rank-choice.json]")
+    parser.add_argument("--bounds", type=pathlib.Path, default=pathlib.Path("rank-choice-bounds.json"), help="time: file of the lower bounds [default: rank-choice-bounds.json]")
     parser.add_argument("--arch", default="sm_90a", help="time: architecture to compile for [default: sm_90a]")
     parser.add_argument("--verify", action="store_true", help="time: check the results of each choice first")
     parser.add_argument("--rounds", type=int, default=3, help="time: runs of each program [default: 3]")

@@ -8,6 +8,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 
+/// What is called after each prediction, by any thread.
+pub(super) type OnPrediction = Arc<dyn Fn() + Send + Sync>;
+
 /// The cost model of a GPU, with the times that it has predicted.
 pub(super) struct Clock {
     gpu: &'static Gpu,
@@ -16,6 +19,7 @@ pub(super) struct Clock {
     correction: Arc<Correction>,
     /// With the same times, which it remembers.
     planner: Planner,
+    on_prediction: Option<OnPrediction>,
 }
 
 /// The times of a launch.
@@ -36,7 +40,13 @@ impl Clock {
             known: HashMap::new(),
             correction: Arc::default(),
             planner: Planner::new(gpu),
+            on_prediction: None,
         }
+    }
+
+    /// Sets what is called after each prediction of [`evaluate`](Self::evaluate).
+    pub(super) fn on_prediction(&mut self, call: OnPrediction) {
+        self.on_prediction = Some(call);
     }
 
     /// The GPU.
@@ -67,6 +77,11 @@ impl Clock {
         });
     }
 
+    /// Whether times are corrected by measured ones.
+    pub(super) fn is_corrected(&self) -> bool {
+        !self.correction.is_empty()
+    }
+
     /// Whether the time of a launch was measured.
     pub(super) fn is_measured(&self, problem: &Problem) -> bool {
         self.correction.is_measured(problem)
@@ -95,13 +110,19 @@ impl Clock {
         let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = threads.min(new.len().div_ceil(BATCH)).max(1);
         let (gpu, correction) = (self.gpu, &self.correction);
+        let on_prediction = self.on_prediction.as_ref();
         let predicted = thread::scope(|scope| {
             // Problems next to each other take similar times, so each thread takes every n-th one.
             let part = |start: usize| {
                 let problems = new.iter().skip(start).step_by(threads);
                 let mut planner = Planner::new(gpu);
-                let times = problems
-                    .map(|problem| (*problem, predicted(&mut planner, correction, problem)));
+                let times = problems.map(|problem| {
+                    let known = predicted(&mut planner, correction, problem);
+                    if let Some(call) = on_prediction {
+                        call();
+                    }
+                    (*problem, known)
+                });
                 times.collect::<Vec<_>>()
             };
             let others: Vec<_> = (1..threads)

@@ -140,11 +140,17 @@ impl Growing<'_> {
                 ..ConvOptions::new(n)
             })
         };
-        let average = self.add(&[x], OpOptions::GlobalAvgPool, x.1);
-        let squeezed = self.add(&[&average], layer(96, Activation::Relu), 96);
-        let gate = self.add(&[&squeezed], layer(x.1, Activation::Sigmoid), x.1);
+        // Single pixels, which nothing else reads.
+        let parts = ["average", "squeezed", "gate"];
+        let [average, squeezed, gate] = parts.map(|part| format!("{part}{}", self.all.len()));
+        let mut op = |name: &str, input: &str, options| {
+            self.builder.op(name, Some(&[input.to_owned()]), options);
+        };
+        op(&average, &x.0, OpOptions::GlobalAvgPool);
+        op(&squeezed, &average, layer(96, Activation::Relu));
+        op(&gate, &squeezed, layer(x.1, Activation::Sigmoid));
         let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
-        self.add(&[x, &gate], product, x.1);
+        self.add(&[x, &(gate, x.1)], product, x.1);
     }
 
     /// A dense layer, a 1x1 and a 3x3 convolution whose output is appended to their input, and the 1x1 convolution after it.

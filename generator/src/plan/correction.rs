@@ -66,6 +66,11 @@ impl Correction {
         correction
     }
 
+    /// Whether no launch was measured.
+    pub fn is_empty(&self) -> bool {
+        self.measured.is_empty()
+    }
+
     /// Whether a launch was measured.
     pub fn is_measured(&self, problem: &Problem) -> bool {
         self.measured.contains_key(&problem.measured())
@@ -73,7 +78,7 @@ impl Correction {
 
     /// The time of a launch whose predicted time is given, microseconds.
     pub fn us(&self, problem: &Problem, predicted_us: f64) -> f64 {
-        if self.measured.is_empty() {
+        if self.is_empty() {
             return predicted_us;
         }
         let problem = problem.measured();

@@ -10,6 +10,8 @@ use crate::output::{note, print};
 use crate::tuned_launches::TunedLaunches;
 use crate::tuning_session::TuningSession;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tdc_generator::compress::loss::{Factorising, LossTable};
 use tdc_generator::compress::report::{Compared, Found, RelativeTimes};
 use tdc_generator::compress::{
@@ -134,6 +136,7 @@ impl Run<'_> {
     ) -> Result<Files, Failure> {
         let losses = |op: OpId, form: Form| self.losses.loss(op, form);
         let mut compression = self.compression(&losses)?;
+        compression.on_prediction(note_predictions());
         let tuned = match &mut launches {
             Some(launches) => Some(self.tuned(&mut compression, budgets, launches)?),
             None => None,
@@ -149,6 +152,13 @@ impl Run<'_> {
         };
         if let Some(choice) = &chosen {
             self.print_choice(choice, &dense)?;
+            if !self.args.tune {
+                let [dense, chosen] = [&dense, choice].map(|choice| compression.planned_us(choice));
+                let (dense, chosen) = (self.planned(dense)?, self.planned(chosen)?);
+                print(format_args!(
+                    "plans, with measured tiles: {chosen:.2} us, dense {dense:.2} us\n"
+                ))?;
+            }
         }
         let lower_bound = compression.lower_bound();
         print_lower_bound(lower_bound, chosen.as_ref(), &dense)?;
@@ -327,6 +337,22 @@ impl Run<'_> {
         let file = file.unwrap_or(&self.args.config);
         let name = file.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
+    }
+}
+
+/// Notes now and then how many launches were predicted.
+fn note_predictions() -> impl Fn() + Send + Sync {
+    const INTERVAL: Duration = Duration::from_secs(3);
+    let state = Mutex::new((0, Instant::now()));
+    move || {
+        if let Ok(mut state) = state.lock() {
+            let (count, noted) = &mut *state;
+            *count += 1;
+            if noted.elapsed() >= INTERVAL {
+                note(format_args!("searching: {count} launches predicted"));
+                *noted = Instant::now();
+            }
+        }
     }
 }
 
