@@ -250,16 +250,18 @@ impl Float {
 
     /// The value of little-endian `bytes`, whose number is that of the kind.
     fn value(self, bytes: &[u8]) -> f64 {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        let word = u64::from_le_bytes(word);
         match self {
-            Self::F16 => f16::from_bits(word as u16).to_f64(),
-            Self::Bf16 => bf16::from_bits(word as u16).to_f64(),
-            Self::F32 => f64::from(f32::from_bits(word as u32)),
-            Self::F64 => f64::from_bits(word),
+            Self::F16 => f16::from_le_bytes(array(bytes)).to_f64(),
+            Self::Bf16 => bf16::from_le_bytes(array(bytes)).to_f64(),
+            Self::F32 => f64::from(f32::from_le_bytes(array(bytes))),
+            Self::F64 => f64::from_le_bytes(array(bytes)),
         }
     }
+}
+
+/// As many bytes as the array has.
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the bytes of one value")
 }
 
 /// Reads the header of a source of `len` bytes: the tensors, and the offset of the payload.

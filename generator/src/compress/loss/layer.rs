@@ -54,7 +54,7 @@ impl<'a> LayerWeight<'a> {
     /// What is computed for these forms. For Tucker forms it is one part with the whole grid of `step`.
     pub(super) fn parts(&self, step: u32, forms: &[Form]) -> Vec<Part> {
         let [c, n] = self.sizes;
-        let is_on_grid = |rank: u32, channels: u32| rank % step == 0 || rank == channels;
+        let is_on_grid = |rank: u32, channels: u32| rank.is_multiple_of(step) || rank == channels;
         let (mut tucker, mut low_rank, mut cp_ranks) = (None, false, Vec::new());
         for form in forms {
             match *form {
