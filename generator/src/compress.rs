@@ -31,6 +31,7 @@ mod tune;
 
 pub use eligible::{Decomposition, Ineligible, Scope, ScopeError};
 pub use form::{Form, has_ranks, incomparable, with_forms};
+pub use frontier::Frontier;
 pub use lower_bound::LowerBound;
 pub use method::Method;
 pub use tune::{TuneError, Tuning};

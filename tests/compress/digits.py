@@ -196,7 +196,7 @@ def measure(options, work):
     network.write_text(config())
     dense, found = [], {(cut, name): [] for cut in options.cuts for name in CHOICES}
     for seed in range(options.seeds):
-        weights = work / f"resnet8-{seed}.safetensors"
+        weights = work / f"resnet8-{seed}-threads{options.threads}.safetensors"
         model = network_of(seed, weights)
         dense.append(accuracy(model, seed))
         options_by_name = options_of_choices(model, seed, weights)

@@ -118,9 +118,10 @@ class Network:
     def budgets(self, choice: Choice) -> list[str]:
         """The budgets that come from other choices."""
         if choice.frontier is not None:
-            # The last point is the dense network, and points may be equal.
-            points = [point for at, point in enumerate(self.series["optimal"][:-1]) if point not in self.series["optimal"][:at]]
-            return ["--loss", repr(points[round(choice.frontier * (len(points) - 1))]["loss"])]
+            losses = sorted({point["loss"] for point in self.series["optimal"]} - {0.0}, reverse=True)
+            if not losses:
+                sys.exit(f"{self.folder}: the frontier has only the dense network")
+            return ["--loss", repr(losses[round(choice.frontier * (len(losses) - 1))])]
         if choice.loss_of is None:
             return []
         point = self.points[choice.loss_of]
@@ -165,7 +166,8 @@ def time(options: argparse.Namespace) -> None:
         for us, program in zip(times, programs, strict=True):
             us.append(run(program))
         rows = [row(*job, program, statistics.median(us)) for job, program, us in zip(jobs, programs, times, strict=True)]
-        columns = ["network", "choice", "predicted, us", "plan, us", "measured, us", "loss", "GFLOP"]
+        add_speedups(rows)
+        columns = ["network", "choice", "predicted, us", "plan, us", "measured, us", "speed-up", "loss", "GFLOP"]
         options.json.write_text(json.dumps({"columns": columns, "rows": rows}, indent=1) + "\n")
         columns = ["network", "dense, us", "fastest choice, us", "any ranks, us", "any kernels, us", "fastest choice / any kernels"]
         bounds = [bound_row(network, rows) for network in made if is_selected(network["network"], options)]
@@ -195,22 +197,30 @@ def row(network: dict, choice: dict, program: pathlib.Path, us: float) -> list:
     """The row of a choice; its plan may have measured tiles, which `compress` does not use."""
     plan = json.loads((program.parent / "plan.json").read_text())["variants"][0]
     operations = None if choice["flops"] is None else choice["flops"] / 1e9
-    values = [(choice["us"], 2), (plan["network_us"], 2), (us, 2), (choice["loss"], 4), (operations, 3)]
+    values = [(choice["us"], 2), (plan["network_us"], 2), (us, 2), (None, 2), (choice["loss"], 4), (operations, 3)]
     return [row_name(network), choice["title"], *(None if value is None else round(value, digits) for value, digits in values)]
 
 
+def add_speedups(rows: list[list]) -> None:
+    """Sets how many times as fast as the dense network each choice was measured."""
+    dense = {name: measured for name, title, _, _, measured, *_ in rows if title == DENSE.title}
+    for one in rows:
+        one[5] = round(dense[one[0]] / one[4], 2)
+
+
 def bound_row(network: dict, rows: list[list]) -> list:
-    """Measured times of a network, dense and with ranks, beside the predicted lower bounds of its last report."""
+    """Measured times of a network, dense and with ranks, and the predicted lower bounds of its last report."""
     bound = json.loads((network["folder"] / "report" / "report.json").read_text())["lower_bound"]
-    own = [measured for name, title, _, _, measured, loss, _ in rows if name == row_name(network) and loss is not None]
-    dense = next(measured for name, title, _, _, measured, _, _ in rows if (name, title) == (row_name(network), DENSE.title))
+    own = [measured for name, title, _, _, measured, _, loss, _ in rows if name == row_name(network) and title != DENSE.title and loss is not None]
+    dense = next(measured for name, title, _, _, measured, *_ in rows if (name, title) == (row_name(network), DENSE.title))
     fastest, floor = bound["fastest_us"], bound["floor_us"]
     return [row_name(network), dense, min(own), round(fastest, 2), round(floor, 2), round(min(own) / floor, 2)]
 
 
 def row_name(network: dict) -> str:
-    """The name of a network in the tables, with the precision of a batch."""
-    return network["network"] + (f", {network['common'][3]}" if network["common"] else "")
+    """The name of a network in the tables, with the number of images and the precision of a batch."""
+    common = network["common"]
+    return ", ".join([network["network"], *([f"{common[1]} images", common[3]] if common else [])])
 
 
 def called(command: list) -> str:

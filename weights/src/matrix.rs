@@ -75,12 +75,12 @@ fn lower_gram(left: &[f64], right: &[f64], rows: usize) -> Mat<f64> {
 /// The inner products of the rows of a row-major matrix, with a weight for each column, row-major.
 ///
 /// # Panics
-/// If the length of `matrix` is not that of its rows times that of `weights`.
+/// If there are no weights, or if the length of `matrix` is no multiple of theirs.
 pub fn inner_products(matrix: &[f64], weights: &[f64]) -> Vec<f64> {
     let columns = weights.len();
-    assert_eq!(matrix.len() % columns.max(1), 0, "rows of {columns} values");
-    let rows = matrix.len() / columns.max(1);
-    let weighted = matrix.chunks(columns.max(1));
+    assert_eq!(matrix.len() % columns, 0, "a matrix with {columns} columns");
+    let rows = matrix.len() / columns;
+    let weighted = matrix.chunks(columns);
     let weighted: Vec<f64> = weighted
         .flat_map(|row| {
             row.iter()
@@ -144,5 +144,37 @@ pub(crate) fn relative_error(exact: &[f64], found: &[f64]) -> f64 {
         0.0
     } else {
         difference / norm(exact.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inner_products_are_sums_over_weighted_columns() {
+        // Odd sizes, more rows than columns and the reverse, and a single value.
+        for [rows, columns] in [[5, 3], [2, 7], [1, 1]] {
+            let value = |i: usize| ((i * 37 + 11) % 19) as f64 - 9.0;
+            let matrix: Vec<f64> = (0..rows * columns).map(value).collect();
+            let weights: Vec<f64> = (0..columns).map(|i| value(i + 5)).collect();
+            let found = inner_products(&matrix, &weights);
+            assert_eq!(found.len(), rows * rows);
+            for a in 0..rows {
+                for b in 0..rows {
+                    let terms = (0..columns)
+                        .map(|i| matrix[a * columns + i] * weights[i] * matrix[b * columns + i]);
+                    assert_eq!(found[a * rows + b], terms.sum::<f64>(), "{a} {b}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn transposed_twice_is_the_matrix() {
+        let matrix = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let other = transposed(&matrix, 2, 3);
+        assert_eq!(other, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!(transposed(&other, 3, 2), matrix);
     }
 }

@@ -1,10 +1,10 @@
 //! Which layers may be decomposed, and into what.
 
 use super::form::{Form, LayerProblem};
-use crate::ir::{Conv, Layout, Network, OpId, OpKind, Reduce};
+use crate::ir::{Conv, Layout, Network, OpId, OpKind, Problem, Reduce};
 use crate::plan::{FoldedNetwork, MixedLaunch};
 use crate::suggest::nearest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A kind of [`Form`] other than dense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,8 +84,10 @@ pub enum Ineligible {
     UnknownLoss,
     /// Every form needs as many operations as the dense layer.
     NoSmallerForm,
-    /// One launch computes it with ops that are no layers: it is part of a squeeze-and-excite, or normalises the input.
-    Mixed,
+    /// It is part of a squeeze-and-excite.
+    SqueezeExcite,
+    /// It is the first layer, and can normalise the input.
+    NormalizesInput,
 }
 
 impl Ineligible {
@@ -99,9 +101,10 @@ impl Ineligible {
             Self::LossTooLarge => "every form loses more than a layer may",
             Self::UnknownLoss => "its losses were not measured",
             Self::NoSmallerForm => "no ranks need fewer operations",
-            Self::Mixed => {
-                "one launch computes it with ops that are no layers: a squeeze-and-excite, or the normalisation of the input"
+            Self::SqueezeExcite => {
+                "it is part of a squeeze-and-excite, which one unit computes where that is faster"
             }
+            Self::NormalizesInput => "its launch also normalises the input where that is faster",
         }
     }
 }
@@ -170,13 +173,24 @@ impl Scope {
 
     /// The forms of all layers of a network, [`Form::Dense`] first, or why a layer has no other one.
     pub(super) fn forms(&self, network: &Network) -> BTreeMap<OpId, Result<Vec<Form>, Ineligible>> {
-        let mixed = MixedLaunch::of_graph(&FoldedNetwork::new(network).graph);
-        let mixed: BTreeSet<OpId> = mixed.into_iter().flat_map(|launch| launch.layers).collect();
+        let mixed = MixedLaunch::of_graph(&FoldedNetwork::new(network).graph).into_iter();
+        let mixed = mixed.flat_map(
+            |MixedLaunch {
+                 layers, problem, ..
+             }| {
+                let reason = match problem {
+                    Problem::SqueezeExcite(_) => Ineligible::SqueezeExcite,
+                    _ => Ineligible::NormalizesInput,
+                };
+                layers.into_iter().map(move |layer| (layer, reason))
+            },
+        );
+        let mixed: BTreeMap<OpId, Ineligible> = mixed.collect();
         let ops = (0..network.ops.len()).map(OpId);
         let forms = ops.filter_map(|op| {
-            let forms = match mixed.contains(&op) {
-                true => Err(Ineligible::Mixed),
-                false => self.forms_of(network, op)?,
+            let forms = match mixed.get(&op) {
+                Some(&reason) => Err(reason),
+                None => self.forms_of(network, op)?,
             };
             Some((op, forms))
         });
@@ -281,7 +295,10 @@ pub(super) fn is_requested(network: &Network, op: OpId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
+    use crate::ir::{
+        Activation, BinaryOp, ConvOptions, DType, InputEncoding, LinearOptions, NetworkBuilder,
+        OpOptions, TensorShape,
+    };
 
     fn network() -> Network {
         let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 12, 9, 7));
@@ -339,5 +356,51 @@ mod tests {
             errors(&["filter"], &["filter"]),
             ["`filter` cannot be factorised: kept by request"]
         );
+    }
+
+    #[test]
+    fn layers_whose_launch_computes_other_ops_stay_dense() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 3, 18, 14));
+        let encoding = InputEncoding {
+            dtype: DType::Uint8,
+            layout: Layout::Nhwc,
+            mean: Some(vec![0.5; 3]),
+            std: None,
+        };
+        builder.encode_input(0, encoding);
+        let conv = |kernel: u32, n, activation| {
+            OpOptions::Conv(ConvOptions {
+                kernel: [kernel; 2],
+                bias: true,
+                activation,
+                ..ConvOptions::new(n)
+            })
+        };
+        builder.op("stem", None, conv(3, 16, Activation::Relu));
+        builder.op("filter", None, conv(3, 16, Activation::Relu));
+        builder.op("average", None, OpOptions::GlobalAvgPool);
+        builder.op("squeeze", None, conv(1, 8, Activation::Relu));
+        builder.op("excite", None, conv(1, 16, Activation::Sigmoid));
+        let inputs = ["filter", "excite"].map(str::to_owned);
+        let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
+        builder.op("product", Some(&inputs), product);
+        let network = builder.finish().unwrap();
+        let scope = Scope {
+            step: 4,
+            only: ["stem", "filter", "squeeze", "excite"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..Scope::default()
+        };
+        let ineligible = |name: &str, reason| ScopeError::Ineligible {
+            name: name.to_owned(),
+            reason,
+        };
+        let expected = [
+            ineligible("stem", Ineligible::NormalizesInput),
+            ineligible("squeeze", Ineligible::SqueezeExcite),
+            ineligible("excite", Ineligible::SqueezeExcite),
+        ];
+        assert_eq!(scope.check(&network), Err(expected.to_vec()));
     }
 }

@@ -92,7 +92,7 @@ enum LayerLosses {
 pub struct Factorising<'a> {
     /// The layer.
     pub layer: &'a str,
-    /// Its number among all factorisations, from 1 on. A layer has one, and one more for each CP rank.
+    /// Its number among all factorisations, from 1 on. A layer has one for its Tucker ranks, one for its low ranks, and one for each CP rank.
     pub number: usize,
     /// The number of factorisations.
     pub count: usize,

@@ -49,24 +49,6 @@ impl Compression<'_> {
         self.evaluated(&with_forms(&self.first().network, forms))
     }
 
-    /// The best choice of the search. If the time is minimised, and predicted, that with the fastest [plan](Self::planned_us): of those that were
-    /// found in the formats of different plans, and of the dense network, if it keeps the limits.
-    fn with_fastest_plan(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
-        let mut found = self.found(limits)?;
-        let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
-        if !has_loss || self.first().clock.is_corrected() {
-            return Ok(found.swap_remove(0));
-        }
-        let dense = self.dense_choice().ok();
-        found.extend(dense.filter(|dense| limits.iter().all(|limit| limit.is_kept_by(dense))));
-        let planned_us = |choice: &Choice| self.planned_us(choice).unwrap_or(f64::INFINITY);
-        let timed = found
-            .into_iter()
-            .map(|choice| (planned_us(&choice), choice));
-        let fastest = timed.min_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(fastest.expect("at least one choice was found").1)
-    }
-
     /// The choice of a method within the limits. Of methods other than the search, all reductions in whole per cents are tried: with a limit
     /// of the loss the fastest is chosen, else the one with the least loss.
     ///
@@ -92,10 +74,9 @@ impl Compression<'_> {
             true => choice.us,
             false => choice.loss,
         };
-        let kept = choices.iter().filter(|choice| {
-            let mut limits = limits.iter();
-            limits.all(|limit| limit.is_kept_by(choice))
-        });
+        let kept = choices
+            .iter()
+            .filter(|choice| is_kept_by_all(limits, choice));
         if let Some(best) = kept.min_by(|a, b| value(a).total_cmp(&value(b))) {
             return Ok(best.clone());
         }
@@ -110,6 +91,11 @@ impl Compression<'_> {
             nearest: nearest.map_or(String::new(), Choice::to_string),
         })
     }
+}
+
+/// Whether a choice keeps all limits.
+pub(super) fn is_kept_by_all(limits: &[Limit], choice: &Choice) -> bool {
+    limits.iter().all(|limit| limit.is_kept_by(choice))
 }
 
 impl Limit {

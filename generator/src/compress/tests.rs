@@ -1,8 +1,8 @@
 use super::*;
 use crate::gpu::gpu;
 use crate::ir::{
-    Activation, BinaryOp, ConvOptions, DType, Format, Layout, LinearOptions, NetworkBuilder,
-    OpKind, OpOptions, Precision, Problem, ScaleShiftOptions, TensorShape,
+    Activation, BinaryOp, ConvOptions, DType, Format, InputEncoding, Layout, LinearOptions,
+    NetworkBuilder, OpKind, OpOptions, Precision, Problem, ScaleShiftOptions, TensorShape,
 };
 use crate::plan::{NetworkTime, StepTime};
 
@@ -839,6 +839,51 @@ fn conversions_of_outputs_are_counted() {
         times.push(dense.us);
     }
     assert!(times[0] + 1.0 < times[1], "{times:?}");
+}
+
+/// A squeeze-and-excite is one unit, and the caller's bytes are normalised as in the plan: here in a launch of its own, which is faster.
+#[test]
+fn launches_with_ops_that_are_no_layers_are_counted() {
+    let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+    let scope = Scope {
+        step: 96,
+        ..Scope::default()
+    };
+    let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 3, 28, 28));
+    let encoding = InputEncoding {
+        dtype: DType::Uint8,
+        layout: Layout::Nhwc,
+        mean: Some(vec![0.5; 3]),
+        std: None,
+    };
+    builder.encode_input(0, encoding);
+    let conv = |kernel: u32, n, activation| {
+        OpOptions::Conv(ConvOptions {
+            kernel: [kernel; 2],
+            bias: true,
+            activation,
+            ..ConvOptions::new(n)
+        })
+    };
+    builder.op("stem", None, conv(3, 96, Activation::Relu));
+    builder.op("filter", None, conv(3, 192, Activation::Relu));
+    builder.op("average", None, OpOptions::GlobalAvgPool);
+    builder.op("squeeze", None, conv(1, 48, Activation::Relu));
+    builder.op("excite", None, conv(1, 192, Activation::Sigmoid));
+    let inputs = ["filter", "excite"].map(str::to_owned);
+    let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
+    builder.op("product", Some(&inputs), product);
+    let network = builder.finish().unwrap();
+    let gpu = gpu("h200").unwrap();
+    let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
+    let dense = compression.dense_choice().unwrap();
+    let time = NetworkTime::of_network(compression.targets[0].clock.planner(), &network).unwrap();
+    let names: Vec<&str> = time.steps.iter().map(|step| &step.name[..]).collect();
+    assert_eq!(names, ["input.normalize", "stem", "filter", "product"]);
+    let mut layers = compression.storages[0].layer_times(&mut compression.targets);
+    let mut search = Search::new(&compression.storages[0].problem, &mut layers);
+    let searched = search.solve(&least_time(0.0)).unwrap();
+    assert_eq!(searched.cost.ns as f64 / 1e3, dense.us);
 }
 
 /// A conversion between the factors of a layer is part of the layer's time, and of nothing else.

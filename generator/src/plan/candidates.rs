@@ -113,8 +113,8 @@ impl SharedLaunch {
     }
 }
 
-/// A launch that computes layers together with tasks that are no layers, if the layers are dense: a squeeze-and-excite, or a first layer that
-/// normalises the caller's bytes.
+/// A launch that computes dense layers together with ops that are no layers: a squeeze-and-excite, or a first layer that normalises the
+/// caller's bytes.
 #[cfg(feature = "compress")]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MixedLaunch {
@@ -134,7 +134,8 @@ impl MixedLaunch {
         squeeze_excite::add(graph, &mut candidates);
         normalized_input::add(graph, &mut candidates);
         let in_nchw = candidates.into_iter();
-        let in_nchw = in_nchw.filter(|unit| unit.task.output_format() == Format::default());
+        let in_nchw =
+            in_nchw.filter(|candidate| candidate.task.output_format() == Format::default());
         let launches = in_nchw.map(|candidate| Self {
             layers: candidate.task.parameters.layers(),
             tasks: candidate.covers,

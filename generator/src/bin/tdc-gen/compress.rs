@@ -56,7 +56,8 @@ pub fn run(args: &CompressArgs) -> Result<(), Failure> {
     let gpus = gpus(args)?;
     let (network, source) = network(args, &args.config)?;
     let targets = targets(args, &gpus)?;
-    let scope_errors = scope(args).check(&network);
+    // Ranks that are not kept make no difference.
+    let scope_errors = scope(args).check(&without_ranks(&network, args.keep_ranks));
     scope_errors.map_err(|errors| Failure::in_file(&args.config, &errors))?;
     let compared = compared(args, &network)?;
     let others: Vec<&Network> = compared.iter().map(|(_, other)| other).collect();
@@ -152,13 +153,7 @@ impl Run<'_> {
         };
         if let Some(choice) = &chosen {
             self.print_choice(choice, &dense)?;
-            if !self.args.tune {
-                let [dense, chosen] = [&dense, choice].map(|choice| compression.planned_us(choice));
-                let (dense, chosen) = (self.planned(dense)?, self.planned(chosen)?);
-                print(format_args!(
-                    "plans, with measured tiles: {chosen:.2} us, dense {dense:.2} us\n"
-                ))?;
-            }
+            self.print_plans(&compression, choice, &dense)?;
         }
         let lower_bound = compression.lower_bound();
         print_lower_bound(lower_bound, chosen.as_ref(), &dense)?;
@@ -240,6 +235,25 @@ impl Run<'_> {
         self.print_targets(choice, dense)
     }
 
+    /// The times of the plans of a choice and of the dense network on one target.
+    fn print_plans(
+        &self,
+        compression: &Compression,
+        choice: &Choice,
+        dense: &Choice,
+    ) -> Result<(), Failure> {
+        // The plans that follow `--tune` have a table which is not written yet.
+        if self.args.tune || self.targets.len() > 1 {
+            return Ok(());
+        }
+        match [choice, dense].map(|of| compression.planned_us(of)) {
+            [Ok(us), Ok(dense_us)] => print(format_args!(
+                "plan of the choice: {us:.2} us, of the dense network: {dense_us:.2} us\n"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The times of several targets, with the mean and the worst.
     fn print_targets(&self, choice: &Choice, dense: &Choice) -> Result<(), Failure> {
         let targets = self.target_reports(choice, dense);
@@ -304,10 +318,16 @@ impl Run<'_> {
         let frontier = compression.frontier(dense, points, |point, choice| {
             note(format_args!("frontier {}/{points}: {choice}", point + 1));
         });
-        for choice in &frontier {
+        if frontier.slower > 0 {
+            note(format_args!(
+                "{} points are left out: their plans are slower than that of the dense network",
+                frontier.slower
+            ));
+        }
+        for choice in &frontier.choices {
             print(format_args!("frontier: {choice}\n"))?;
         }
-        Ok(frontier)
+        Ok(frontier.choices)
     }
 
     fn config(&self, compression: &Compression, choice: &Choice) -> String {

@@ -87,7 +87,7 @@ impl<'a> LayerWeight<'a> {
             // Some hundred rounds of alternating least squares.
             Part::Cp(rank) => 1000 * u64::from(*rank),
         };
-        c * n * taps * products
+        [n, taps, products].into_iter().fold(c, u64::saturating_mul)
     }
 
     /// The losses of a part, for a weight in OIHW.
@@ -104,7 +104,12 @@ impl<'a> LayerWeight<'a> {
             (Part::Cp(rank), Some(shape)) => {
                 PartLosses::Cp(*rank, cp_loss(weight, shape, norm, *rank)?)
             }
-            _ => PartLosses::LowRank(LowRankLosses::new(weight, self.sizes, norm)?),
+            (Part::LowRank, _) => {
+                PartLosses::LowRank(LowRankLosses::new(weight, self.sizes, norm)?)
+            }
+            (Part::Tucker { .. } | Part::Cp(_), None) => {
+                unreachable!("a linear layer has low ranks only")
+            }
         })
     }
 }

@@ -60,7 +60,11 @@ impl LowRankLosses {
             losses[k] = losses[k + 1] + pair(k, k) + 2.0 * later;
         }
         for loss in &mut losses {
-            *loss = loss.max(0.0);
+            // A weight whose squares overflow has no loss that could be compared.
+            *loss = match loss.is_finite() {
+                true => loss.max(0.0),
+                false => f64::INFINITY,
+            };
         }
         Ok(Self { losses })
     }

@@ -73,6 +73,8 @@ impl Compression<'_> {
                 false => TimeSource::Predicted,
             }
         };
+        let mut forms = choice.forms.iter();
+        let is_dense = forms.all(|(_, form)| *form == Form::Dense);
         let mut reports = Vec::new();
         for op in (0..self.first().network.ops.len()).map(OpId) {
             let Some(problem) = LayerProblem::of(&self.first().network, op) else {
@@ -102,7 +104,7 @@ impl Compression<'_> {
                     .map(|other| form_text(&other.network, op))
                     .collect(),
                 why_dense: match form {
-                    Form::Dense => Some(self.why_dense(op, dense_us, &time)),
+                    Form::Dense => Some(self.why_dense(op, dense_us, &time, is_dense)),
                     _ => None,
                 },
             });
@@ -110,8 +112,8 @@ impl Compression<'_> {
         Ok(reports)
     }
 
-    /// Why a layer stays dense in a choice whose network takes this time.
-    fn why_dense(&self, op: OpId, dense_us: f64, time: &NetworkTime) -> String {
+    /// Why a layer stays dense in a choice whose network takes this time, and may have no other forms at all.
+    fn why_dense(&self, op: OpId, dense_us: f64, time: &NetworkTime, is_dense: bool) -> String {
         let mut ineligible = self.ineligible.iter();
         if let Some((_, reason)) = ineligible.find(|(of, _)| *of == op) {
             return Ineligible::as_str(*reason).to_owned();
@@ -125,6 +127,9 @@ impl Compression<'_> {
         }
         let fastest = self.fastest_alone(op);
         match fastest {
+            Some((form, us)) if us < dense_us && is_dense => {
+                format!("{form} would take {us:.2} us, but no layer is factorised")
+            }
             Some((form, us)) if us < dense_us => {
                 format!("{form} would take {us:.2} us; other layers save time at less loss")
             }
@@ -148,10 +153,7 @@ impl Compression<'_> {
 }
 
 fn form_text(network: &Network, op: OpId) -> String {
-    match form_of(network, op) {
-        Some(form) => form.to_string(),
-        None => "CP".to_owned(),
-    }
+    form_of(network, op).unwrap_or(Form::Dense).to_string()
 }
 
 /// The shape of a layer's weight.
