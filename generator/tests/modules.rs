@@ -27,7 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "render",
         &["cost", "gpu", "ir", "plan", "scheme", "sequence"],
     ),
-    ("compress", &["cost", "gpu", "ir", "plan"]),
+    ("compress", &["cost", "gpu", "ir", "plan", "suggest"]),
     ("emit", &["plan", "render"]),
     ("compile", &["plan"]),
     (

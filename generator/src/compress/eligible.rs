@@ -174,17 +174,13 @@ impl Scope {
     /// The forms of all layers of a network, [`Form::Dense`] first, or why a layer has no other one.
     pub(super) fn forms(&self, network: &Network) -> BTreeMap<OpId, Result<Vec<Form>, Ineligible>> {
         let mixed = MixedLaunch::of_graph(&FoldedNetwork::new(network).graph).into_iter();
-        let mixed = mixed.flat_map(
-            |MixedLaunch {
-                 layers, problem, ..
-             }| {
-                let reason = match problem {
-                    Problem::SqueezeExcite(_) => Ineligible::SqueezeExcite,
-                    _ => Ineligible::NormalizesInput,
-                };
-                layers.into_iter().map(move |layer| (layer, reason))
-            },
-        );
+        let mixed = mixed.flat_map(|launch| {
+            let reason = match launch.problem {
+                Problem::SqueezeExcite(_) => Ineligible::SqueezeExcite,
+                _ => Ineligible::NormalizesInput,
+            };
+            launch.layers.into_iter().map(move |layer| (layer, reason))
+        });
         let mixed: BTreeMap<OpId, Ineligible> = mixed.collect();
         let ops = (0..network.ops.len()).map(OpId);
         let forms = ops.filter_map(|op| {
