@@ -291,10 +291,7 @@ pub(super) fn is_requested(network: &Network, op: OpId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{
-        Activation, BinaryOp, ConvOptions, DType, InputEncoding, LinearOptions, NetworkBuilder,
-        OpOptions, TensorShape,
-    };
+    use crate::ir::{ConvOptions, LinearOptions, NetworkBuilder, OpOptions, TensorShape};
 
     fn network() -> Network {
         let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 12, 9, 7));
@@ -352,51 +349,5 @@ mod tests {
             errors(&["filter"], &["filter"]),
             ["`filter` cannot be factorised: kept by request"]
         );
-    }
-
-    #[test]
-    fn layers_whose_launch_computes_other_ops_stay_dense() {
-        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 3, 18, 14));
-        let encoding = InputEncoding {
-            dtype: DType::Uint8,
-            layout: Layout::Nhwc,
-            mean: Some(vec![0.5; 3]),
-            std: None,
-        };
-        builder.encode_input(0, encoding);
-        let conv = |kernel: u32, n, activation| {
-            OpOptions::Conv(ConvOptions {
-                kernel: [kernel; 2],
-                bias: true,
-                activation,
-                ..ConvOptions::new(n)
-            })
-        };
-        builder.op("stem", None, conv(3, 16, Activation::Relu));
-        builder.op("filter", None, conv(3, 16, Activation::Relu));
-        builder.op("average", None, OpOptions::GlobalAvgPool);
-        builder.op("squeeze", None, conv(1, 8, Activation::Relu));
-        builder.op("excite", None, conv(1, 16, Activation::Sigmoid));
-        let inputs = ["filter", "excite"].map(str::to_owned);
-        let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
-        builder.op("product", Some(&inputs), product);
-        let network = builder.finish().unwrap();
-        let scope = Scope {
-            step: 4,
-            only: ["stem", "filter", "squeeze", "excite"]
-                .map(str::to_owned)
-                .to_vec(),
-            ..Scope::default()
-        };
-        let ineligible = |name: &str, reason| ScopeError::Ineligible {
-            name: name.to_owned(),
-            reason,
-        };
-        let expected = [
-            ineligible("stem", Ineligible::NormalizesInput),
-            ineligible("squeeze", Ineligible::SqueezeExcite),
-            ineligible("excite", Ineligible::SqueezeExcite),
-        ];
-        assert_eq!(scope.check(&network), Err(expected.to_vec()));
     }
 }

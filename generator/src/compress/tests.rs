@@ -841,14 +841,8 @@ fn conversions_of_outputs_are_counted() {
     assert!(times[0] + 1.0 < times[1], "{times:?}");
 }
 
-/// A squeeze-and-excite is one unit, and the caller's bytes are normalised as in the plan: here in a launch of its own, which is faster.
-#[test]
-fn launches_with_ops_that_are_no_layers_are_counted() {
-    let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
-    let scope = Scope {
-        step: 96,
-        ..Scope::default()
-    };
+/// An input in bytes, a layer that may normalise it, and a squeeze-and-excite.
+fn network_with_mixed_launches() -> Network {
     let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 3, 28, 28));
     let encoding = InputEncoding {
         dtype: DType::Uint8,
@@ -873,7 +867,18 @@ fn launches_with_ops_that_are_no_layers_are_counted() {
     let inputs = ["filter", "excite"].map(str::to_owned);
     let product = OpOptions::Binary(BinaryOp::Mul, Activation::None);
     builder.op("product", Some(&inputs), product);
-    let network = builder.finish().unwrap();
+    builder.finish().unwrap()
+}
+
+/// A squeeze-and-excite is one unit, and the caller's bytes are normalised as in the plan: here in a launch of its own, which is faster.
+#[test]
+fn launches_with_ops_that_are_no_layers_are_counted() {
+    let losses = |_: OpId, form: Form| if form == Form::Dense { 0.0 } else { 1.0 };
+    let scope = Scope {
+        step: 96,
+        ..Scope::default()
+    };
+    let network = network_with_mixed_launches();
     let gpu = gpu("h200").unwrap();
     let mut compression = Compression::new(&network, gpu, &scope, false, &losses).unwrap();
     let dense = compression.dense_choice().unwrap();
@@ -884,6 +889,27 @@ fn launches_with_ops_that_are_no_layers_are_counted() {
     let mut search = Search::new(&compression.storages[0].problem, &mut layers);
     let searched = search.solve(&least_time(0.0)).unwrap();
     assert_eq!(searched.cost.ns as f64 / 1e3, dense.us);
+}
+
+#[test]
+fn layers_whose_launch_computes_other_ops_stay_dense() {
+    let scope = Scope {
+        only: ["stem", "filter", "squeeze", "excite"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Scope::default()
+    };
+    let ineligible = |name: &str, reason| ScopeError::Ineligible {
+        name: name.to_owned(),
+        reason,
+    };
+    let expected = [
+        ineligible("stem", Ineligible::NormalizesInput),
+        ineligible("squeeze", Ineligible::SqueezeExcite),
+        ineligible("excite", Ineligible::SqueezeExcite),
+    ];
+    let found = scope.check(&network_with_mixed_launches());
+    assert_eq!(found, Err(expected.to_vec()));
 }
 
 /// A conversion between the factors of a layer is part of the layer's time, and of nothing else.
