@@ -1,12 +1,11 @@
 //! Times of launches in a network, each predicted once.
 
+use super::parallel::on_all_processors;
 use crate::gpu::Gpu;
 use crate::ir::Problem;
 use crate::plan::{Correction, Planner};
 use std::collections::{HashMap, HashSet};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread;
 
 /// What is called after each prediction, by any thread.
 pub(super) type OnPrediction = Arc<dyn Fn() + Send + Sync>;
@@ -107,41 +106,21 @@ impl Clock {
             .into_iter()
             .filter(|problem| !self.known.contains_key(problem) && seen.insert(*problem))
             .collect();
-        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let threads = threads.min(new.len().div_ceil(BATCH)).max(1);
         let (gpu, correction) = (self.gpu, &self.correction);
         let on_prediction = self.on_prediction.as_ref();
-        let predicted = thread::scope(|scope| {
-            // Problems next to each other take similar times, so each thread takes every n-th one.
-            let part = |start: usize| {
-                let problems = new.iter().skip(start).step_by(threads);
-                let mut planner = Planner::new(gpu);
-                let times = problems.map(|problem| {
-                    let known = predicted(&mut planner, correction, problem);
-                    if let Some(call) = on_prediction {
-                        call();
-                    }
-                    (*problem, known)
-                });
-                times.collect::<Vec<_>>()
-            };
-            let others: Vec<_> = (1..threads)
-                .map(|start| scope.spawn(move || part(start)))
-                .collect();
-            let mut all = part(0);
-            for thread in others {
-                all.extend(thread.join().expect("predictions do not panic"));
+        let predicted = on_all_processors(&new, |problem| {
+            let known = predicted(gpu, correction, problem);
+            if let Some(call) = on_prediction {
+                call();
             }
-            all
+            known
         });
-        self.known.extend(predicted);
+        self.known.extend(new.into_iter().zip(predicted));
     }
 }
 
-/// Problems that are worth a thread.
-const BATCH: usize = 16;
-
-fn predicted(planner: &mut Planner, correction: &Correction, problem: &Problem) -> Option<Known> {
+fn predicted(gpu: &'static Gpu, correction: &Correction, problem: &Problem) -> Option<Known> {
+    let mut planner = Planner::new(gpu);
     let choice = planner.choose("", problem, None, None).ok()?;
     let in_network_us = planner.in_network_us(problem, &choice);
     let us = correction.us(problem, choice.predicted_us) + in_network_us;

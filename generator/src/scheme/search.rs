@@ -3,6 +3,8 @@
 use super::{Tile, UnitWork};
 use crate::cost::{KernelWork, kernel_us, tiled_terms};
 use crate::gpu::Gpu;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 /// The registers that the compiler allocated for a kernel of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,13 +119,13 @@ impl<'a> TileSearch<'a> {
         groups: Vec<(f64, G)>,
         mut offer_tiles: impl FnMut(&mut Self, &G),
     ) {
-        let mut order: Vec<(f64, usize)> = groups
-            .iter()
-            .enumerate()
-            .map(|(index, (bound, _))| (*bound, index))
+        // Few of the groups are visited, so they are not sorted.
+        let bounds = groups.iter().map(|(bound, _)| *bound).enumerate();
+        let finite = bounds.filter(|(_, bound)| bound.is_finite());
+        let mut order: BinaryHeap<Reverse<(TotalOrder, usize)>> = finite
+            .map(|(index, bound)| Reverse((TotalOrder(bound), index)))
             .collect();
-        order.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
-        for (bound, index) in order {
+        while let Some(Reverse((TotalOrder(bound), index))) = order.pop() {
             if !self.can_improve(bound) {
                 break;
             }
@@ -139,6 +141,30 @@ impl<'a> TileSearch<'a> {
             .map(|known| known.registers)
     }
 }
+
+/// A number with a total order.
+#[derive(Clone, Copy)]
+struct TotalOrder(f64);
+
+impl Ord for TotalOrder {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for TotalOrder {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for TotalOrder {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for TotalOrder {}
 
 fn with_registers(work: KernelWork, known: Option<u32>) -> KernelWork {
     KernelWork {

@@ -47,7 +47,7 @@ use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
 use geometry::TuckerFusedGeometry;
 use kernel::kernel;
-use tile_space::{Bounds, TileGroup, rated_tiles, supports_problem};
+use tile_space::{Bounds, ClusterGroup, rated_tiles, supports_problem};
 use weight_layouts::layouts;
 
 /// See the [module](self).
@@ -116,21 +116,23 @@ impl Scheme for TuckerFused {
         };
         let gpu = search.gpu();
         let mut bounds = Bounds::new(problem, gpu, search.knows_registers());
-        let groups = TileGroup::all(problem, gpu).into_iter();
-        let groups = groups
-            .map(|group| (bounds.quick_us(group), group))
-            .collect();
-        search.best_first(groups, |search, &group| {
-            if !search.can_improve(bounds.us(group)) {
-                return;
-            }
-            let (dram_bytes, arrangements) = (bounds.dram_bytes, &mut bounds.arrangements);
-            for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
-                for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
-                    let work = sizes.work(problem, dram_bytes, gpu);
-                    search.offer_launch(sizes.tile, ROLE, work);
+        let of_clusters = ClusterGroup::all(problem, gpu).into_iter();
+        let of_clusters = of_clusters.map(|group| (bounds.of_cluster_us(group), group));
+        search.best_first(of_clusters.collect(), |search, of_cluster| {
+            let groups = of_cluster.groups().into_iter();
+            let groups = groups.map(|group| (bounds.quick_us(group), group));
+            search.best_first(groups.collect(), |search, &group| {
+                if !search.can_improve(bounds.us(group)) {
+                    return;
                 }
-            }
+                let (dram_bytes, arrangements) = (bounds.dram_bytes, &mut bounds.arrangements);
+                for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
+                    for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
+                        let work = sizes.work(problem, dram_bytes, gpu);
+                        search.offer_launch(sizes.tile, ROLE, work);
+                    }
+                }
+            });
         });
     }
 

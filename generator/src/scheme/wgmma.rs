@@ -32,7 +32,7 @@ use crate::ir::{ConvProblem, Format, Precision, Problem};
 use geometry::WgmmaGeometry;
 use kernel::{kernel, layout};
 pub use nhwc::{Converted, Prepared, Projected, Stem, WgmmaNhwc, multiplies_nhwc};
-use tile_space::{Stages, tiles};
+use tile_space::{Stages, supported, tiles, tiles_without_stages, with_stages};
 
 /// See the [module](self).
 pub struct Wgmma;
@@ -91,21 +91,33 @@ impl Scheme for Wgmma {
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let kept = fastest(tiles(problem, gpu, Stages::All));
+        let kept = fastest(tiles(problem, gpu));
         kept.into_iter().map(Tile::from).collect()
     }
 
     fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let all = tiles(problem, gpu, Stages::All).into_iter();
+        let all = tiles(problem, gpu).into_iter();
         all.map(|(_, tile)| tile.into()).collect()
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
         let gpu = search.gpu();
-        for (_, tile) in tiles(problem, gpu, Stages::Different) {
-            let tile = tile.into();
-            let work = self.work(problem, &tile, gpu);
-            search.offer(tile, &work);
+        let Some(conv) = supported(problem, gpu) else {
+            return;
+        };
+        // With the registers that the compiler allocated, more blocks may be resident than predicted.
+        let knows_registers = search.knows_registers();
+        for tile in tiles_without_stages(conv, gpu) {
+            if !knows_registers && !search.can_improve(tile.least_us(conv, gpu)) {
+                continue;
+            }
+            for (us, tile) in with_stages(tile, Stages::Different, conv, gpu) {
+                if knows_registers || search.can_improve(us) {
+                    let tile = tile.into();
+                    let work = self.work(problem, &tile, gpu);
+                    search.offer(tile, &work);
+                }
+            }
         }
     }
 

@@ -68,8 +68,10 @@ impl Hasher for ProductHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(byte.into());
+        for bytes in bytes.chunks(4) {
+            let mut number = [0; 4];
+            number[..bytes.len()].copy_from_slice(bytes);
+            self.write_u32(u32::from_le_bytes(number));
         }
     }
 

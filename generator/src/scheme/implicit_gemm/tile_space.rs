@@ -77,9 +77,10 @@ impl TileGroup {
             chunk_groups: split.chunk_groups,
             stages,
         });
+        // If a tile does not fit, neither does one with more stages, which needs as many registers.
         tiles
-            .filter_map(|tile| ImplicitGemmGeometry::new(problem, tile, gpu))
-            .filter(|sizes| sizes.warps() > 1 && !sizes.registers.spills)
+            .map_while(|tile| ImplicitGemmGeometry::new(problem, tile, gpu))
+            .take_while(|sizes| sizes.warps() > 1 && !sizes.registers.spills)
     }
 
     /// The least work of its tiles. `dram_bytes` are those of the problem.

@@ -28,18 +28,45 @@ const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
 /// The pairs that need the least shared memory: complete sums in registers, or small chunks.
 const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
 
-/// The tiles with the same pixels, cluster and warps.
+/// Warps of a block that are tried, ascending.
+const WARPS: [u32; 5] = [4, 6, 8, 12, 16];
+
+/// The tiles with the same pixels and cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TileGroup {
+pub(super) struct ClusterGroup {
     th: u32,
     tw: u32,
     cluster: u32,
     blocks_n: u32,
     d2_splits: u32,
+}
+
+/// The tiles of a [`ClusterGroup`] with the same warps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TileGroup {
+    of_cluster: ClusterGroup,
     warps: u32,
 }
 
-impl TileGroup {
+/// The pixels of a [`ClusterGroup`].
+#[derive(Clone, Copy)]
+struct Pixels {
+    /// That a block stages.
+    positions: u32,
+    /// That the cluster computes.
+    computed: u32,
+    /// That a block finishes.
+    finished: u32,
+}
+
+impl Pixels {
+    /// Whether blocks of `warps` warps have a thread for each.
+    fn fit(&self, warps: u32) -> bool {
+        self.positions.max(self.finished) <= 32 * warps
+    }
+}
+
+impl ClusterGroup {
     /// Every group of a problem. Empty if the scheme does not support it, or the GPU supports only the kernel's fallback.
     pub(super) fn all(problem: &TuckerProblem, gpu: &Gpu) -> Vec<Self> {
         if !gpu.has_mma() || !supports_problem(problem) {
@@ -50,135 +77,53 @@ impl TileGroup {
         let mut found = Vec::new();
         for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
             for &[cluster, blocks_n, d2_splits] in &clusters {
-                found.extend([4, 6, 8, 12, 16].map(|warps| Self {
+                found.push(Self {
                     th,
                     tw,
                     cluster,
                     blocks_n,
                     d2_splits,
-                    warps,
-                }));
+                });
             }
         }
         found
     }
 
-    /// The tile with the last three numbers; `None` if it does not fit.
-    fn tile(
-        self,
-        chunk_groups: u32,
-        [max_warps_k, chunk_kib]: [u32; 2],
-        problem: &TuckerProblem,
-        gpu: &Gpu,
-        arrangements: &mut Arrangements,
-    ) -> Option<TuckerFusedGeometry> {
-        let Self {
-            th,
-            tw,
-            cluster,
-            blocks_n,
-            d2_splits,
+    /// Its groups.
+    pub(super) fn groups(self) -> [TileGroup; WARPS.len()] {
+        WARPS.map(|warps| TileGroup {
+            of_cluster: self,
             warps,
-        } = self;
-        let tile = TuckerFusedTile {
-            th,
-            tw,
-            cluster,
-            blocks_n,
-            d2_splits,
-            warps,
-            max_warps_k,
-            chunk_groups,
-            chunk_kib,
-        };
-        TuckerFusedGeometry::new(problem, tile, gpu, arrangements)
+        })
     }
 
-    /// The tile with the least shared memory.
-    fn smallest(
-        self,
-        chunk_groups: u32,
-        problem: &TuckerProblem,
-        gpu: &Gpu,
-        arrangements: &mut Arrangements,
-    ) -> Option<TuckerFusedGeometry> {
-        let mut tiles = SMALLEST.iter();
-        tiles.find_map(|&numbers| self.tile(chunk_groups, numbers, problem, gpu, arrangements))
-    }
-
-    /// The sizes of a chunk of the first factor that are tried, in channel groups: the two largest that the block's threads can load.
-    pub(super) fn chunk_groups(
-        self,
-        problem: &TuckerProblem,
-        gpu: &Gpu,
-        arrangements: &mut Arrangements,
-    ) -> Vec<u32> {
-        let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
-        let candidates: Vec<u32> = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]).collect();
-        let largest_first = candidates.into_iter().rev();
-        let Some([positions, _, finished]) = self.pixels(problem) else {
-            return Vec::new();
-        };
-        let limit = MAX_SHARED.min(gpu.shared_per_block);
-        let fitting = largest_first.filter(|&chunk_groups| {
-            if self.least_shared_bytes(problem, positions, finished, chunk_groups) > limit {
-                return false;
-            }
-            let smallest = self.smallest(chunk_groups, problem, gpu, arrangements);
-            smallest.is_some()
-        });
-        fitting.take(2).collect()
-    }
-
-    /// Its tiles with a chunk size. A larger limit of warps or chunks may give the same kernel; the first tile of each kernel is kept.
-    pub(super) fn tiles(
-        self,
-        chunk_groups: u32,
-        problem: &TuckerProblem,
-        gpu: &Gpu,
-        arrangements: &mut Arrangements,
-    ) -> Vec<TuckerFusedGeometry> {
-        let mut kernels = Vec::new();
-        let mut found = Vec::new();
-        for numbers in WARPS_K_AND_CHUNK_KIB {
-            let Some(sizes) = self.tile(chunk_groups, numbers, problem, gpu, arrangements) else {
-                continue;
-            };
-            let kernel = sizes.kernel_identity();
-            if !kernels.contains(&kernel) {
-                kernels.push(kernel);
-                found.push(sizes);
-            }
-        }
-        found
-    }
-
-    /// The pixels that a block stages, that the cluster computes, and that a block finishes; `None` if the block has too few threads
-    /// for them, or the cluster has more blocks than the core has channels.
-    fn pixels(self, problem: &TuckerProblem) -> Option<[u32; 3]> {
+    /// Its pixels; `None` if the cluster has more blocks than the core has channels.
+    fn pixels(self, problem: &TuckerProblem) -> Option<Pixels> {
         let core = &problem.core;
         let reach = |axis: usize, tile: u32, taps: u32| {
             (tile - 1) * core.stride[axis] + (taps - 1) * core.dilation[axis] + 1
         };
         let positions = reach(0, self.th, core.r) * reach(1, self.tw, core.s);
-        let pixels = (self.th * self.tw).next_multiple_of(MMA_N);
-        let finished = (pixels / MMA_N).div_ceil(self.cluster / self.blocks_n) * MMA_N;
+        let computed = (self.th * self.tw).next_multiple_of(MMA_N);
+        let finished = (computed / MMA_N).div_ceil(self.cluster / self.blocks_n) * MMA_N;
         let d1_groups = core.c.div_ceil(MMA_K);
         let d1_splits = self.cluster / self.d2_splits;
         let all_blocks_have_channels = (d1_splits - 1) * d1_groups.div_ceil(d1_splits) < d1_groups
             && core.n.div_ceil(MMA_M).is_multiple_of(self.d2_splits);
-        (positions.max(finished) <= 32 * self.warps && all_blocks_have_channels)
-            .then_some([positions, pixels, finished])
+        all_blocks_have_channels.then_some(Pixels {
+            positions,
+            computed,
+            finished,
+        })
     }
 
     /// Bytes of shared memory that its tiles with a chunk size need at least. Larger chunks need more.
-    fn least_shared_bytes(
-        self,
-        problem: &TuckerProblem,
-        positions: u32,
-        finished: u32,
-        chunk_groups: u32,
-    ) -> u32 {
+    fn least_shared_bytes(self, problem: &TuckerProblem, pixels: Pixels, chunk_groups: u32) -> u32 {
+        let Pixels {
+            positions,
+            finished,
+            ..
+        } = pixels;
         let core = &problem.core;
         let split_terms = split_terms(problem.precision);
         let d1_groups = core.c.div_ceil(MMA_K);
@@ -228,22 +173,37 @@ impl TileGroup {
         4 * (core_input + received + weights)
     }
 
-    /// A lower bound of the predicted times of its tiles, microseconds; infinite if it has none. `dram_bytes` are those of the problem.
+    /// A lower bound of the predicted times of its tiles with these numbers of warps (ascending), microseconds; infinite if it has none.
+    /// `dram_bytes` are those of the problem.
     ///
     /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `co_resident_block`
     /// are the clocks that each other block on its SM adds to a block, and `latency_clocks` is a lower bound of the estimated clocks of a
     /// factor, whatever its chunks.
     fn lower_bound_us(
         self,
+        warps: &[u32],
         problem: &TuckerProblem,
         dram_bytes: f64,
         gpu: &Gpu,
         co_resident_block: f64,
         mut latency_clocks: impl FnMut(FactorProduct) -> f64,
     ) -> f64 {
-        let Some([positions, pixels, finished]) = self.pixels(problem) else {
+        let Some(pixels) = self.pixels(problem) else {
             return f64::INFINITY;
         };
+        let warps = &warps[warps.partition_point(|&warps| !pixels.fit(warps))..];
+        let (Some(&fewest), Some(&most)) = (warps.first(), warps.last()) else {
+            return f64::INFINITY;
+        };
+        let shared = self.least_shared_bytes(problem, pixels, 1);
+        if shared > MAX_SHARED.min(gpu.shared_per_block) {
+            return f64::INFINITY;
+        }
+        let Pixels {
+            positions,
+            computed,
+            finished,
+        } = pixels;
         let core = &problem.core;
         let model = gpu.cost_model().tucker_fused(products(problem.precision));
         let d1_splits = self.cluster / self.d2_splits;
@@ -255,15 +215,15 @@ impl TileGroup {
             tiles: [m_tiles, pixels.div_ceil(MMA_N)],
             counts,
             steps: counts.iter().product(),
-            warps: self.warps,
-            max_warps_k: self.warps,
+            warps: most,
+            max_warps_k: most,
             split_terms,
         };
         let groups = problem.first.map(|c| c.div_ceil(MMA_K));
         let first = groups.map(|groups| product(block_d1_groups, positions, [groups, 1, 1]));
         let core_counts = [block_d1_groups, core.r, core.s];
         let core_and_last = [
-            product(d2_tiles / self.d2_splits, pixels, core_counts),
+            product(d2_tiles / self.d2_splits, computed, core_counts),
             product(n_tiles, finished, [d2_tiles, 1, 1]),
         ];
         let next = problem
@@ -271,7 +231,9 @@ impl TileGroup {
             .map(|next| product(next.n.div_ceil(MMA_M), finished, [n_tiles, 1, 1]));
         let (mut clocks, mut products) = (0.0, 0.0);
         for factor in first.into_iter().chain(core_and_last).chain(next) {
-            if factor.needs_more_registers() {
+            let needs_more =
+                |&warps: &u32| FactorProduct { warps, ..factor }.needs_more_registers();
+            if warps.iter().all(needs_more) {
                 return f64::INFINITY;
             }
             clocks += latency_clocks(factor);
@@ -279,9 +241,10 @@ impl TileGroup {
         }
         let own_factors = f64::from(2 + u32::from(first.is_some()));
         let pointwise = own_factors - 2.0 + f64::from(u32::from(next.is_some()));
-        let loaders = 32 * self.warps / positions;
         let quads = groups.unwrap_or(block_d1_groups) * MMA_K / 4;
-        let staged = f64::from(self.warps * quads) / f64::from(loaders);
+        // Each warp stages so many quads for one position.
+        let staged = |&warps: &u32| f64::from(warps * quads) / f64::from(32 * warps / positions);
+        let staged = warps.iter().map(staged).fold(f64::INFINITY, f64::min);
         let rows = core.out_h().div_ceil(self.th);
         let tiles = u64::from(rows) * u64::from(core.out_w().div_ceil(self.tw));
         let blocks = tiles * u64::from(core.batch) * u64::from(self.cluster);
@@ -291,17 +254,13 @@ impl TileGroup {
             + model.chunk * own_factors
             + model.exchange * exchanges(self.cluster, self.blocks_n, next.is_some())
             + model.exchanged_value * f64::from(exchanged)
-            + model.warp * f64::from(self.warps);
+            + model.warp * f64::from(fewest);
         let rows_of_block = f64::from(MMA_M * n_tiles * self.blocks_n) / f64::from(self.cluster);
         let sectors = moved_sectors(problem, [self.th, self.tw], rows_of_block);
-        let shared = self.least_shared_bytes(problem, positions, finished, 1);
-        if shared > MAX_SHARED.min(gpu.shared_per_block) {
-            return f64::INFINITY;
-        }
         let busiest = (blocks as f64 / resident_blocks(self.cluster, 1.0, gpu)).ceil();
         let work = KernelWork {
             blocks,
-            threads: 32 * self.warps,
+            threads: 32 * fewest,
             shared_bytes: shared,
             flops: 256.0 * blocks as f64 * model.staged_load * staged,
             fma_fraction: 1.0,
@@ -313,13 +272,110 @@ impl TileGroup {
             ..KernelWork::default()
         };
         // The waves are in the latency.
-        let most = f64::from(occupancy(&work, gpu).blocks_per_sm.max(1));
-        let waves = (busiest / busiest.min(most)).ceil();
+        let resident = f64::from(occupancy(&work, gpu).blocks_per_sm.max(1));
+        let waves = (busiest / busiest.min(resident)).ceil();
         let work = KernelWork {
-            latency_clocks: latency_of_waves(latency, busiest, most, co_resident_block) / waves,
+            latency_clocks: latency_of_waves(latency, busiest, resident, co_resident_block) / waves,
             ..work
         };
         kernel_us(&work, gpu)
+    }
+}
+
+impl TileGroup {
+    /// The tile with the last three numbers; `None` if it does not fit.
+    fn tile(
+        self,
+        chunk_groups: u32,
+        [max_warps_k, chunk_kib]: [u32; 2],
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<TuckerFusedGeometry> {
+        let Self { of_cluster, warps } = self;
+        let ClusterGroup {
+            th,
+            tw,
+            cluster,
+            blocks_n,
+            d2_splits,
+        } = of_cluster;
+        let tile = TuckerFusedTile {
+            th,
+            tw,
+            cluster,
+            blocks_n,
+            d2_splits,
+            warps,
+            max_warps_k,
+            chunk_groups,
+            chunk_kib,
+        };
+        TuckerFusedGeometry::new(problem, tile, gpu, arrangements)
+    }
+
+    /// The tile with the least shared memory.
+    fn smallest(
+        self,
+        chunk_groups: u32,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<TuckerFusedGeometry> {
+        let mut tiles = SMALLEST.iter();
+        tiles.find_map(|&numbers| self.tile(chunk_groups, numbers, problem, gpu, arrangements))
+    }
+
+    /// The sizes of a chunk of the first factor that are tried, in channel groups: the two largest that the block's threads can load.
+    pub(super) fn chunk_groups(
+        self,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Vec<u32> {
+        let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
+        let candidates: Vec<u32> = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]).collect();
+        let largest_first = candidates.into_iter().rev();
+        let pixels = self.of_cluster.pixels(problem);
+        let Some(pixels) = pixels.filter(|pixels| pixels.fit(self.warps)) else {
+            return Vec::new();
+        };
+        let least_shared = |chunk_groups| {
+            let of_cluster = self.of_cluster;
+            of_cluster.least_shared_bytes(problem, pixels, chunk_groups)
+        };
+        let limit = MAX_SHARED.min(gpu.shared_per_block);
+        let fitting = largest_first.filter(|&chunk_groups| {
+            if least_shared(chunk_groups) > limit {
+                return false;
+            }
+            let smallest = self.smallest(chunk_groups, problem, gpu, arrangements);
+            smallest.is_some()
+        });
+        fitting.take(2).collect()
+    }
+
+    /// Its tiles with a chunk size. A larger limit of warps or chunks may give the same kernel; the first tile of each kernel is kept.
+    pub(super) fn tiles(
+        self,
+        chunk_groups: u32,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Vec<TuckerFusedGeometry> {
+        let mut kernels = Vec::new();
+        let mut found = Vec::new();
+        for numbers in WARPS_K_AND_CHUNK_KIB {
+            let Some(sizes) = self.tile(chunk_groups, numbers, problem, gpu, arrangements) else {
+                continue;
+            };
+            let kernel = sizes.kernel_identity();
+            if !kernels.contains(&kernel) {
+                kernels.push(kernel);
+                found.push(sizes);
+            }
+        }
+        found
     }
 }
 
@@ -355,8 +411,17 @@ impl<'a> Bounds<'a> {
         }
     }
 
+    /// A bound of all groups of a cluster group, microseconds.
+    pub(super) fn of_cluster_us(&self, group: ClusterGroup) -> f64 {
+        self.of_warps_us(group, &WARPS)
+    }
+
     /// A bound that is cheap to compute, microseconds.
     pub(super) fn quick_us(&self, group: TileGroup) -> f64 {
+        self.of_warps_us(group.of_cluster, &[group.warps])
+    }
+
+    fn of_warps_us(&self, group: ClusterGroup, warps: &[u32]) -> f64 {
         let clocks = |factor: FactorProduct| factor.least_latency_clocks();
         let Self {
             problem,
@@ -365,7 +430,7 @@ impl<'a> Bounds<'a> {
             co_resident_block,
             ..
         } = *self;
-        group.lower_bound_us(problem, dram_bytes, gpu, co_resident_block, clocks)
+        group.lower_bound_us(warps, problem, dram_bytes, gpu, co_resident_block, clocks)
     }
 
     /// A tighter bound, by the fastest arrangement of the warps of each factor, microseconds.
@@ -381,7 +446,8 @@ impl<'a> Bounds<'a> {
         // Without a limit along K, sums pass through shared memory, which all warps add. This can be faster.
         let clocks =
             |factor: FactorProduct| clocks_of(factor, factor.warps).min(clocks_of(factor, 0));
-        group.lower_bound_us(
+        group.of_cluster.lower_bound_us(
+            &[group.warps],
             self.problem,
             self.dram_bytes,
             self.gpu,
@@ -418,7 +484,7 @@ pub(super) fn rated_tiles(
     let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
     let arrangements = &mut Arrangements::default();
     let mut groups = Vec::new();
-    for group in TileGroup::all(problem, gpu) {
+    for group in all_groups(problem, gpu) {
         for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
             if let Some(sizes) = group.smallest(chunk_groups, problem, gpu, arrangements) {
                 let us = rough.of(&sizes.work(problem, dram_bytes, gpu));
@@ -438,6 +504,12 @@ pub(super) fn rated_tiles(
         }
     }
     found
+}
+
+/// Every group of a problem.
+fn all_groups(problem: &TuckerProblem, gpu: &Gpu) -> impl Iterator<Item = TileGroup> {
+    let groups = ClusterGroup::all(problem, gpu).into_iter();
+    groups.flat_map(ClusterGroup::groups)
 }
 
 /// The possible clusters: the number of blocks, `blocks_n` and `d2_splits`.
@@ -525,8 +597,10 @@ mod tests {
         for problem in &problems {
             for knows_registers in [false, true] {
                 let mut bounds = Bounds::new(problem, h200, knows_registers);
-                for group in TileGroup::all(problem, h200).into_iter().step_by(7) {
-                    let bound = bounds.quick_us(group).max(bounds.us(group));
+                for group in all_groups(problem, h200).step_by(7) {
+                    let quick = bounds.quick_us(group);
+                    let of_cluster = bounds.of_cluster_us(group.of_cluster);
+                    let bound = of_cluster.max(quick).max(bounds.us(group));
                     let dram_bytes = bounds.dram_bytes;
                     let arrangements = &mut bounds.arrangements;
                     for chunk_groups in group.chunk_groups(problem, h200, arrangements) {

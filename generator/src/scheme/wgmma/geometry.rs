@@ -94,6 +94,11 @@ impl Exchange {
     }
 }
 
+/// Columns of one product: the largest number that divides a tile's output channels.
+pub(super) fn wgmma_n(tn: u32) -> Option<u32> {
+    [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))
+}
+
 /// Registers of the threads of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registers {
@@ -187,7 +192,7 @@ impl WgmmaGeometry {
             return None;
         }
         let shape = &problem.shape;
-        let wgmma_n = [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))?;
+        let wgmma_n = wgmma_n(tn)?;
         let groups = shape.c.div_ceil(MMA_K);
         let steps = chunk_groups * shape.r * shape.s;
         if !groups.is_multiple_of(chunk_groups) || steps > MAX_STEPS {

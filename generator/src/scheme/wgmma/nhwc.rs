@@ -42,7 +42,7 @@ use kernel::{Input, kernel};
 pub use prepared::Prepared;
 pub use projected::Projected;
 pub use stem::Stem;
-use tile_space::tiles;
+use tile_space::{improving_tiles, supported, tiles};
 
 /// See the [module](self).
 pub struct WgmmaNhwc;
@@ -103,8 +103,13 @@ impl Scheme for WgmmaNhwc {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let all = tiles(problem, search.gpu());
-        offer_fastest(self, problem, all, search);
+        let gpu = search.gpu();
+        if let Some(conv) = supported(problem, gpu) {
+            // With the registers that the compiler allocated, more blocks may be resident than predicted.
+            let can_improve = |us: f64| search.knows_registers() || search.can_improve(us);
+            let all = improving_tiles(conv, gpu, can_improve);
+            offer_fastest(self, problem, all, search);
+        }
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

@@ -22,31 +22,47 @@ pub(super) enum Stages {
 }
 
 /// The tiles that fit the GPU, with their predicted times. Empty if the scheme does not support the problem, or the GPU has no wgmma.
-pub(super) fn tiles(problem: &Problem, gpu: &Gpu, which: Stages) -> Vec<(f64, WgmmaTile)> {
-    let supported = problem.conv().filter(|conv| supports_problem(conv));
-    let Some(problem) = supported.filter(|_| gpu.has_wgmma()) else {
+pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaTile)> {
+    let Some(problem) = supported(problem, gpu) else {
         return Vec::new();
     };
+    let without_stages = tiles_without_stages(problem, gpu).into_iter();
+    without_stages
+        .flat_map(|tile| with_stages(tile, Stages::All, problem, gpu))
+        .collect()
+}
+
+/// The convolution of a problem that the scheme supports on this GPU.
+pub(super) fn supported<'a>(problem: &'a Problem, gpu: &Gpu) -> Option<&'a ConvProblem> {
+    let supported = problem.conv().filter(|conv| supports_problem(conv));
+    supported.filter(|_| gpu.has_wgmma())
+}
+
+/// The tiles with the numbers of `tile` and any stages, with their predicted times.
+pub(super) fn with_stages(
+    tile: WgmmaTile,
+    which: Stages,
+    problem: &ConvProblem,
+    gpu: &Gpu,
+) -> Vec<(f64, WgmmaTile)> {
     let mut found = Vec::new();
-    for tile in tiles_without_stages(problem, gpu) {
-        let mut most_blocks = 0;
-        for stages in STAGES {
-            let tile = WgmmaTile { stages, ..tile };
-            let Some(sizes) = WgmmaGeometry::new(problem, tile, gpu) else {
-                continue;
-            };
-            let blocks_per_sm = sizes.registers.blocks_per_sm;
-            if which == Stages::All || blocks_per_sm > most_blocks {
-                found.push((sizes.us(problem, gpu), tile));
-            }
-            most_blocks = most_blocks.max(blocks_per_sm);
+    let mut most_blocks = 0;
+    for stages in STAGES {
+        let tile = WgmmaTile { stages, ..tile };
+        let Some(sizes) = WgmmaGeometry::new(problem, tile, gpu) else {
+            continue;
+        };
+        let blocks_per_sm = sizes.registers.blocks_per_sm;
+        if which == Stages::All || blocks_per_sm > most_blocks {
+            found.push((sizes.us(problem, gpu), tile));
         }
+        most_blocks = most_blocks.max(blocks_per_sm);
     }
     found
 }
 
 /// All combinations of the other numbers of a tile. `stages` is 0.
-fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaTile> {
+pub(super) fn tiles_without_stages(problem: &ConvProblem, gpu: &Gpu) -> Vec<WgmmaTile> {
     let shape = &problem.shape;
     let groups = shape.c.div_ceil(MMA_K);
     // No more output channels than are needed.
@@ -119,4 +135,46 @@ fn block_tiles(problem: &ConvProblem, [th, tw, tn]: [u32; 3], gpu: &Gpu) -> Vec<
     found.sort_unstable();
     found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::Precision;
+    use tdc_runtime::{ConvShape, Padding};
+
+    /// No tile is faster than the bound of tiles with other chunks, producers and stages.
+    #[test]
+    fn bounds_are_not_above_predicted_times() {
+        let h200 = gpu("h200").unwrap();
+        let strided = ConvShape {
+            stride: [2, 2],
+            batch: 3,
+            ..ConvShape::new(67, 131, 29, 23, 3, 3)
+        };
+        let shapes = [
+            strided,
+            ConvShape {
+                padding: Padding::all(1),
+                ..ConvShape::new(256, 320, 28, 28, 3, 3)
+            },
+            ConvShape::new(512, 96, 7, 7, 1, 1),
+        ];
+        let mut count = 0;
+        for shape in shapes {
+            for precision in [Precision::Fp32, Precision::Fp16] {
+                let problem = ConvProblem {
+                    precision,
+                    ..ConvProblem::new(shape)
+                };
+                for (us, tile) in tiles(&Problem::Conv(problem), h200) {
+                    let bound = tile.least_us(&problem, h200);
+                    assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 1000, "{count}");
+    }
 }

@@ -1,11 +1,11 @@
 //! The work of a launch, from which the cost model predicts its time.
 
-use super::WGMMA_M;
 use super::geometry::{INPUT_STAGES, PLANE_CHANNELS, WgmmaGeometry};
+use super::{WGMMA_M, WgmmaTile};
 use crate::cost::{KernelWork, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
-use crate::scheme::tensor_core::{MMA_K, products, scales_input};
+use crate::scheme::tensor_core::{MMA_K, products, scales_input, split_terms};
 use crate::scheme::tiling::InputTraffic;
 
 /// Bytes that an SM reads from shared memory in a clock.
@@ -19,6 +19,45 @@ struct InputClocks {
     bytes: f64,
     /// Clocks that a block waits for it whatever the others do.
     wait: f64,
+}
+
+/// Products of a K step: three of hi and lo terms, or one.
+fn products_of_step(split_terms: u32) -> f64 {
+    if split_terms == 2 { 3.0 } else { 1.0 }
+}
+
+/// Clocks of a warpgroup's products of a K step with `tn` output channels. They occupy all tensor cores of the SM.
+fn mma_clocks(tn: u32, split_terms: u32, gpu: &Gpu) -> f64 {
+    let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tn);
+    macs * products_of_step(split_terms) / (f64::from(gpu.tensor_flops) / 2.0)
+}
+
+impl WgmmaTile {
+    /// A lower bound of the predicted time with any chunks, producers and stages, microseconds: the products on the SM with the most blocks.
+    pub(super) fn least_us(&self, problem: &ConvProblem, gpu: &Gpu) -> f64 {
+        let model = gpu.cost_model().wgmma(products(problem.precision));
+        let shape = &problem.shape;
+        let rows = (shape.batch * shape.out_h()).div_ceil(self.th);
+        let tile_step = (rows * shape.out_w().div_ceil(self.tw)).div_ceil(self.block_tiles);
+        let blocks = f64::from(shape.n.div_ceil(self.tn)) * f64::from(tile_step);
+        let steps = f64::from(shape.c.div_ceil(MMA_K) * shape.r * shape.s * self.block_tiles);
+        let step = model.product * mma_clocks(self.tn, split_terms(problem.precision), gpu);
+        let busiest = (blocks / f64::from(gpu.sms)).ceil() * f64::from(self.warpgroups);
+        least_us(model.start + busiest * steps * step, gpu)
+    }
+}
+
+/// The time of a launch whose blocks keep an SM busy for some clocks, if nothing else takes time, microseconds.
+pub(super) fn least_us(clocks: f64, gpu: &Gpu) -> f64 {
+    let work = KernelWork {
+        blocks: 1,
+        threads: 32,
+        fma_fraction: 1.0,
+        latency_clocks: clocks,
+        pdl: true,
+        ..KernelWork::default()
+    };
+    kernel_us(&work, gpu)
 }
 
 impl WgmmaGeometry {
@@ -59,11 +98,8 @@ impl WgmmaGeometry {
         let model = gpu.cost_model().wgmma(products(problem.precision));
         let tile = &self.tile;
         let warpgroups = f64::from(tile.warpgroups);
-        // A product of a warpgroup occupies all tensor cores of the SM.
-        let macs = f64::from(WGMMA_M * MMA_K) * f64::from(tile.tn);
-        let products_of_step = if self.split_terms == 2 { 3.0 } else { 1.0 };
-        let mma = macs * products_of_step / (f64::from(gpu.tensor_flops) / 2.0)
-            * f64::from(self.sum.steps);
+        let products_of_step = products_of_step(self.split_terms);
+        let mma = mma_clocks(tile.tn, self.split_terms, gpu) * f64::from(self.sum.steps);
         let promoted = match scales_input(problem.precision) {
             true => f64::from(tile.tn) / 2.0 * model.promoted_value,
             false => 0.0,

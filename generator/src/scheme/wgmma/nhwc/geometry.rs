@@ -5,7 +5,7 @@ use super::{WgmmaNhwcTile, terms};
 use crate::gpu::{FIRST_CLUSTER_GPU, Gpu, Products};
 use crate::ir::{ConvProblem, Format};
 use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, products, step_weights_of};
-use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers};
+use crate::scheme::wgmma::geometry::{Exchange, PLANE_CHANNELS, Registers, wgmma_n};
 use crate::scheme::wgmma::sum::Sum;
 use crate::scheme::wgmma::{WARPGROUP, WGMMA_M};
 use crate::scheme::{MAX_GRID, Tile};
@@ -46,7 +46,7 @@ pub(super) struct NhwcGeometry {
     /// Terms of each operand: hi and lo, or one number.
     pub(super) terms: u32,
     pub(super) products: Products,
-    /// Columns of one product: the largest of 128, 64 and 32 that divides the tile's output channels.
+    /// Columns of one product.
     pub(super) wgmma_n: u32,
     pub(super) sum: Sum,
     /// First staged cell of each phase, and staged cells.
@@ -137,7 +137,7 @@ impl NhwcGeometry {
             return None;
         }
         let shape = &problem.shape;
-        let wgmma_n = [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))?;
+        let wgmma_n = wgmma_n(tn)?;
         let groups = shape.c / MMA_K;
         let steps = chunk_groups * shape.r * shape.s;
         let terms = terms(problem);

@@ -3,8 +3,9 @@
 
 use super::geometry::NhwcGeometry;
 use super::kernel::{Input, kernel};
-use super::tile_space::tiles_of;
+use super::tile_space::{improving_tiles, tiles_of};
 use super::{WgmmaNhwcTile, supports_split_output};
+use crate::cost::kernel_us;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Precision, Problem, ProblemKind};
 use crate::scheme::info::SchemeInfo;
@@ -102,8 +103,19 @@ impl<P: Preparation> Scheme for Prepared<P> {
     }
 
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
-        let all = self.all_tiles(problem, search.gpu());
-        offer_fastest(self, problem, all, search);
+        let gpu = search.gpu();
+        let Some(prepared) = self.supported(problem).filter(|_| gpu.has_wgmma()) else {
+            return;
+        };
+        // With any tile, the kernels that prepare the input take this time.
+        let before = self.0.work(convolution::expect_conv(problem)).into_iter();
+        let before_us: f64 = before.map(|launch| kernel_us(&launch.work, gpu)).sum();
+        if search.can_improve(before_us) {
+            let can_improve =
+                |us: f64| search.knows_registers() || search.can_improve(before_us + us);
+            let all = improving_tiles(&prepared, gpu, can_improve);
+            offer_fastest(self, problem, all, search);
+        }
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

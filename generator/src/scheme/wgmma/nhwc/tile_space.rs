@@ -21,18 +21,36 @@ const MAX_KEPT_STAGES: u32 = 24;
 
 /// The tiles that fit the GPU, with their predicted times. Empty if the scheme does not support the problem, or the GPU has no wgmma.
 pub(super) fn tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
-    let supported = problem.conv().filter(|conv| supports_problem(conv));
-    let Some(problem) = supported.filter(|_| gpu.has_wgmma()) else {
-        return Vec::new();
-    };
-    tiles_of(problem, gpu)
+    supported(problem, gpu).map_or_else(Vec::new, |problem| tiles_of(problem, gpu))
 }
 
-/// The same for a convolution that the scheme supports, on a GPU that has wgmma.
+/// The convolution of a problem that the scheme supports on this GPU.
+pub(super) fn supported<'a>(problem: &'a Problem, gpu: &Gpu) -> Option<&'a ConvProblem> {
+    let supported = problem.conv().filter(|conv| supports_problem(conv));
+    supported.filter(|_| gpu.has_wgmma())
+}
+
+/// The same of a convolution that the scheme supports, on a GPU that has wgmma.
 pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
+    improving_tiles(problem, gpu, |_| true)
+}
+
+/// The same without tiles whose lower bound of the predicted time, microseconds, `can_improve` refuses.
+pub(super) fn improving_tiles(
+    problem: &ConvProblem,
+    gpu: &Gpu,
+    can_improve: impl Fn(f64) -> bool,
+) -> Vec<(f64, WgmmaNhwcTile)> {
     let cells = Arc::new(Cells::new(&problem.shape));
+    let Ok(all_cells) = u32::try_from(cells.with_outputs(&problem.shape)) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
-    for tile in tiles_without_stages(problem, &cells, gpu) {
+    for tile in tiles_without_stages(problem, all_cells, gpu) {
+        let tiles = all_cells.div_ceil(WGMMA_M * tile.warpgroups);
+        if !can_improve(tile.least_us(problem, tiles, gpu)) {
+            continue;
+        }
         let with = |stages, input_stages| {
             let tile = WgmmaNhwcTile {
                 stages,
@@ -60,7 +78,7 @@ pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcT
 }
 
 /// All combinations of the other numbers of a tile. Stages are 0.
-fn tiles_without_stages(problem: &ConvProblem, cells: &Cells, gpu: &Gpu) -> Vec<WgmmaNhwcTile> {
+fn tiles_without_stages(problem: &ConvProblem, all_cells: u32, gpu: &Gpu) -> Vec<WgmmaNhwcTile> {
     let shape = &problem.shape;
     let groups = shape.c / MMA_K;
     // No more output channels than are needed.
@@ -72,12 +90,9 @@ fn tiles_without_stages(problem: &ConvProblem, cells: &Cells, gpu: &Gpu) -> Vec<
         .filter(|count| groups.is_multiple_of(*count))
         .collect();
     let mut found = Vec::new();
-    let Ok(cells) = u32::try_from(cells.with_outputs(shape)) else {
-        return found;
-    };
     for warpgroups in 1..=4 {
         for &tn in &widths {
-            let tiles = cells.div_ceil(WGMMA_M * warpgroups);
+            let tiles = all_cells.div_ceil(WGMMA_M * warpgroups);
             let mut divisions: Vec<[u32; 2]> = block_tiles(problem, tiles, tn, gpu)
                 .into_iter()
                 .map(|count| [count, 1])
@@ -121,4 +136,54 @@ fn block_tiles(problem: &ConvProblem, tiles: u32, tn: u32, gpu: &Gpu) -> Vec<u32
     found.sort_unstable();
     found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{Format, Precision};
+    use tdc_runtime::{ConvShape, Padding};
+
+    /// No tile is faster than the bound of tiles with other chunks, producers and stages, with clusters and without.
+    #[test]
+    fn bounds_are_not_above_predicted_times() {
+        let h200 = gpu("h200").unwrap();
+        let strided = ConvShape {
+            stride: [2, 2],
+            batch: 3,
+            ..ConvShape::new(80, 131, 29, 23, 3, 3)
+        };
+        let shapes = [
+            strided,
+            ConvShape {
+                padding: Padding::all(1),
+                ..ConvShape::new(256, 96, 14, 14, 3, 3)
+            },
+            ConvShape::new(512, 320, 7, 7, 1, 1),
+        ];
+        let formats = [
+            (Format::SPLIT_NHWC, Precision::Fp32),
+            (Format::FP16_NHWC, Precision::Fp16),
+        ];
+        let (mut count, mut clusters) = (0, 0);
+        for shape in shapes {
+            for (input, precision) in formats {
+                let problem = ConvProblem {
+                    precision,
+                    input,
+                    ..ConvProblem::new(shape)
+                };
+                let all_cells = Cells::new(&shape).with_outputs(&shape) as u32;
+                for (us, tile) in tiles(&Problem::Conv(problem), h200) {
+                    let tiles = all_cells.div_ceil(WGMMA_M * tile.warpgroups);
+                    let bound = tile.least_us(&problem, tiles, h200);
+                    assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
+                    count += 1;
+                    clusters += usize::from(tile.cluster > 1);
+                }
+            }
+        }
+        assert!(count > 1000 && clusters > 100, "{count}, {clusters}");
+    }
 }

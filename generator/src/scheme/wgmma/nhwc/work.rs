@@ -1,12 +1,60 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::NhwcGeometry;
+use super::{WgmmaNhwcTile, terms};
 use crate::cost::{KernelWork, kernel_us, occupancy, overlapped, resident_blocks};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Products};
 use crate::ir::{ConvProblem, Format, Problem};
-use crate::scheme::tensor_core::{MMA_K, products};
+use crate::scheme::tensor_core::{MMA_K, PROMOTION_INTERVAL, products};
 use crate::scheme::wgmma::WGMMA_M;
-use crate::scheme::wgmma::work::SHARED_BYTES_PER_CLOCK;
+use crate::scheme::wgmma::geometry::wgmma_n;
+use crate::scheme::wgmma::work::{SHARED_BYTES_PER_CLOCK, least_us};
+
+/// Clocks of a warpgroup's products of a K step, without the promotion. They occupy all tensor cores of the SM.
+fn step_clocks(tile: &WgmmaNhwcTile, terms: u32, products: Products, gpu: &Gpu) -> f64 {
+    let model = gpu.cost_model().wgmma_nhwc(products);
+    let tn = f64::from(tile.tn);
+    let macs = f64::from(WGMMA_M * MMA_K) * tn;
+    let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0);
+    // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
+    let slices = wgmma_n(tile.tn).map_or(1.0, |columns| f64::from(tile.tn / columns));
+    let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
+    let product = mma.max(operands * model.shared_memory);
+    match terms {
+        1 => product,
+        _ => 3.0 * product,
+    }
+}
+
+/// Clocks to add the partial sums of a warpgroup.
+fn promoted_clocks(tile: &WgmmaNhwcTile, products: Products, gpu: &Gpu) -> f64 {
+    gpu.cost_model().wgmma_nhwc(products).promoted_value * f64::from(tile.tn) / 2.0
+}
+
+impl WgmmaNhwcTile {
+    /// A lower bound of the predicted time with any chunks, producers and stages, microseconds: the products on the SM with the most blocks.
+    /// `tiles` is the number of tiles along the cells.
+    pub(super) fn least_us(&self, problem: &ConvProblem, tiles: u32, gpu: &Gpu) -> f64 {
+        let products = products(problem.precision);
+        let model = gpu.cost_model().wgmma_nhwc(products);
+        let shape = &problem.shape;
+        let terms = terms(problem);
+        let columns = f64::from(shape.n.div_ceil(self.tn));
+        let blocks = columns * f64::from(tiles.div_ceil(self.block_tiles) * self.cluster);
+        let busiest = (blocks / resident_blocks(self.cluster, 1.0, gpu)).ceil();
+        let steps = f64::from(shape.c / MMA_K * shape.r * shape.s) / f64::from(self.cluster);
+        let promoted = match terms {
+            1 => 0.0,
+            _ => promoted_clocks(self, products, gpu) / f64::from(PROMOTION_INTERVAL),
+        };
+        let step = step_clocks(self, terms, products, gpu) + promoted;
+        let of_tile = steps * step * f64::from(self.warpgroups);
+        least_us(
+            model.start + busiest * f64::from(self.block_tiles) * of_tile,
+            gpu,
+        )
+    }
+}
 
 impl NhwcGeometry {
     /// The predicted time of the launch, microseconds.
@@ -90,24 +138,17 @@ impl NhwcGeometry {
         model.start + f64::from(tile.block_tiles) * tile_clocks + exchange
     }
 
-    /// Clocks of a warpgroup's products of a chunk. They occupy all tensor cores of the SM.
+    /// Clocks of a warpgroup's products of a chunk.
     fn product_clocks(&self, gpu: &Gpu) -> f64 {
-        let model = gpu.cost_model().wgmma_nhwc(self.products);
-        let tn = f64::from(self.tile.tn);
-        let macs = f64::from(WGMMA_M * MMA_K) * tn;
-        let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0);
-        // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
-        let slices = f64::from(self.tile.tn / self.wgmma_n);
-        let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
-        let product = mma.max(operands * model.shared_memory);
-        match self.terms {
-            1 => f64::from(self.sum.steps) * product,
-            // Three products, and partial sums that are added.
+        let step = step_clocks(&self.tile, self.terms, self.products, gpu);
+        let steps = f64::from(self.sum.steps) * step;
+        let promoted = match self.terms {
+            1 => 0.0,
             _ => {
-                let promoted = f64::from(self.sum.chunk_stages()) * model.promoted_value * tn / 2.0;
-                f64::from(self.sum.steps) * 3.0 * product + promoted
+                f64::from(self.sum.chunk_stages()) * promoted_clocks(&self.tile, self.products, gpu)
             }
-        }
+        };
+        steps + promoted
     }
 
     /// Bytes of input and weights that are copied for a chunk.
