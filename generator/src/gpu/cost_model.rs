@@ -149,7 +149,7 @@ constants! {
 }
 
 constants! {
-    /// `tucker_fused`, fitted to 5900 tiles of 95 problems; clocks of an SM.
+    /// `tucker_fused`; clocks of an SM.
     TuckerFusedConstants {
         /// Factor on the latencies of the factors' steps.
         steps = 1.02,
@@ -163,8 +163,14 @@ constants! {
         exchanged_value = 0.52,
         /// Partial sums of the core in shared memory.
         core_partials = 800.0,
+        /// A packed weight of the layer that a block reads from L2, if all SMs read some, beyond [`hidden_weights`](Self::hidden_weights).
+        weight = 0.126,
+        /// Packed weights that arrive while the block waits for its predecessor and for its input, if all SMs read some.
+        hidden_weights = 18000.0,
         /// A packed weight that is copied while the block computes, because shared memory does not hold all weights.
         streamed_weight = 0.05,
+        /// Factor on the clocks of an MMA, for the instructions around it.
+        product = 3.2,
         /// A warp of the block.
         warp = 36.0,
         /// Each other block on the same SM.

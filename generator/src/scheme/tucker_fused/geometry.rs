@@ -156,13 +156,19 @@ impl TuckerFusedGeometry {
         self.blocks_per_sm(&FIRST_CLUSTER_GPU)
     }
 
+    /// Packed weights of the layer's factors.
+    pub(super) fn layer_weights(&self) -> u32 {
+        self.factors.of_layer().map(Factor::weights).sum()
+    }
+
     /// Packed weights that are copied to a buffer of the ring which another chunk had before; 0 if every chunk has its own memory.
     pub(super) fn streamed_weights(&self) -> u32 {
         let ring = &self.memory.weights;
-        let all: u32 = self.factors.of_layer().map(Factor::weights).sum();
         match ring.resident {
             true => 0,
-            false => all.saturating_sub(ring.stages * ring.stage_floats),
+            false => self
+                .layer_weights()
+                .saturating_sub(ring.stages * ring.stage_floats),
         }
     }
 

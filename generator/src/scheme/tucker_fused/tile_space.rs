@@ -1,7 +1,7 @@
 //! The tile space, and a lower bound of the predicted times of its parts.
 
 use super::geometry::{MAX_SHARED, TuckerFusedGeometry, core_problem};
-use super::work::{exchanges, moved_sectors};
+use super::work::{exchanges, moved_sectors, visible_weights};
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::cost::{KernelWork, kernel_us, occupancy, resident_blocks};
 use crate::gpu::Gpu;
@@ -27,6 +27,9 @@ const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
 
 /// The pairs that need the least shared memory: complete sums in registers, or small chunks.
 const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
+
+/// Packed weights of an MMA tile, for each term.
+const MMA_TILE_WEIGHTS: u32 = 128;
 
 /// Warps of a block that are tried, ascending.
 const WARPS: [u32; 5] = [4, 6, 8, 12, 16];
@@ -117,6 +120,21 @@ impl ClusterGroup {
         })
     }
 
+    /// MMA tiles of the weights of the layer's factors that a block multiplies with.
+    fn weight_tiles(self, problem: &TuckerProblem) -> [u32; 3] {
+        let core = &problem.core;
+        let d1_groups = core.c.div_ceil(MMA_K);
+        let block_d1_groups = d1_groups.div_ceil(self.cluster / self.d2_splits);
+        let d2_tiles = core.n.div_ceil(MMA_M);
+        let n_tiles = problem.n.div_ceil(MMA_M).div_ceil(self.blocks_n);
+        let first_groups = problem.first.map_or(0, |c| c.div_ceil(MMA_K));
+        [
+            block_d1_groups * first_groups,
+            d2_tiles / self.d2_splits * core.r * core.s * block_d1_groups,
+            n_tiles * d2_tiles,
+        ]
+    }
+
     /// Bytes of shared memory that its tiles with a chunk size need at least. Larger chunks need more.
     fn least_shared_bytes(self, problem: &TuckerProblem, pixels: Pixels, chunk_groups: u32) -> u32 {
         let Pixels {
@@ -154,11 +172,10 @@ impl ClusterGroup {
 
         // Weights, of which the output replaces those of the factors before it. In a cluster the core's stay, because other blocks
         // may send before this one has finished. A tile with chunks that replace each other has two stages at least.
-        let floats = |mma_tiles: u32| 128 * split_terms * mma_tiles;
-        let last = n_tiles * d2_tiles;
-        let of_core = block_d2_tiles * core.r * core.s * block_d1_groups;
+        let floats = |mma_tiles: u32| MMA_TILE_WEIGHTS * split_terms * mma_tiles;
+        let [first, of_core, last] = self.weight_tiles(problem);
         let kept = if is_cluster { last + of_core } else { last };
-        let all = last + of_core + block_d1_groups * first_groups;
+        let all = first + of_core + last;
         let resident = (floats(all) + staged).max(floats(kept) + output);
         let largest_chunk = (block_d1_groups * first_chunk)
             .max(block_d2_tiles * core.s)
@@ -248,12 +265,15 @@ impl ClusterGroup {
         let rows = core.out_h().div_ceil(self.th);
         let tiles = u64::from(rows) * u64::from(core.out_w().div_ceil(self.tw));
         let blocks = tiles * u64::from(core.batch) * u64::from(self.cluster);
+        let weight_tiles: u32 = self.weight_tiles(problem).iter().sum();
+        let weights = MMA_TILE_WEIGHTS * split_terms * weight_tiles;
         let exchanged = (MMA_M * d2_tiles).div_ceil(self.blocks_n) * finished * d1_splits;
         let latency = model.steps * clocks
             + model.pointwise_factor * pointwise
             + model.chunk * own_factors
             + model.exchange * exchanges(self.cluster, self.blocks_n, next.is_some())
             + model.exchanged_value * f64::from(exchanged)
+            + model.weight * visible_weights(problem, weights, blocks, gpu)
             + model.warp * f64::from(fewest);
         let rows_of_block = f64::from(MMA_M * n_tiles * self.blocks_n) / f64::from(self.cluster);
         let sectors = moved_sectors(problem, [self.th, self.tw], rows_of_block);
@@ -265,7 +285,7 @@ impl ClusterGroup {
             flops: 256.0 * blocks as f64 * model.staged_load * staged,
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks as f64 * sectors,
-            mma: blocks as f64 * products,
+            mma: model.product * blocks as f64 * products,
             dram_bytes,
             cluster: self.cluster,
             pdl: true,

@@ -25,6 +25,7 @@ impl TuckerFusedGeometry {
         let exchanged = f64::from(
             self.split.d2_rows_per_block * self.split.block_pixels * self.split.d1_splits,
         );
+        let visible_weights = visible_weights(problem, self.layer_weights(), self.blocks, gpu);
         // Blocks of the launch on the busiest SM.
         let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
         let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
@@ -33,6 +34,7 @@ impl TuckerFusedGeometry {
             + model.chunk * f64::from(self.factors.chunks())
             + model.exchange * exchanges
             + model.exchanged_value * exchanged
+            + model.weight * visible_weights
             + model.streamed_weight * f64::from(self.streamed_weights())
             + model.core_partials * f64::from(u8::from(self.sums.has_core_partials()))
             + model.warp * f64::from(self.tile.warps)
@@ -52,7 +54,7 @@ impl TuckerFusedGeometry {
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks * moved,
-            mma: blocks * mma,
+            mma: model.product * blocks * mma,
             dram_bytes,
             latency_clocks: latency,
             cluster: self.tile.cluster,
@@ -61,6 +63,19 @@ impl TuckerFusedGeometry {
             ..KernelWork::default()
         }
     }
+}
+
+/// The packed weights of a block that do not arrive before the block needs them, of `weights`. What L2 delivers is divided among the SMs
+/// that have blocks.
+pub(super) fn visible_weights(
+    problem: &TuckerProblem,
+    weights: u32,
+    blocks: u64,
+    gpu: &Gpu,
+) -> f64 {
+    let model = gpu.cost_model().tucker_fused(products(problem.precision));
+    let busy_sms = (blocks as f64 / f64::from(gpu.sms)).min(1.0);
+    (f64::from(weights) * busy_sms - model.hidden_weights).max(0.0)
 }
 
 /// Exchanges of partial sums in a cluster.

@@ -87,12 +87,14 @@ impl Prediction {
 /// - the errors without the part that all tiles of the problem have in common, with a Huber loss, since the planner chooses among these
 ///   tiles;
 /// - that common error, with a smaller weight;
+/// - the expected error of the choice, which is that of plans: of many predictions the least one tends to be too short;
 /// - the expected loss of the choice if predicted times were uncertain by a few percent, and its square, which weights the worst
 ///   problems.
 fn problem_loss(predictions: &[Prediction], least_us: f64) -> f64 {
     /// Errors beyond it count linearly.
     const HUBER_THRESHOLD: f64 = 0.15;
     const COMMON_ERROR_WEIGHT: f64 = 0.16;
+    const CHOICE_ERROR_WEIGHT: f64 = 0.5;
     const REGRET_WEIGHT: f64 = 0.1;
     const REGRET_SQUARE_WEIGHT: f64 = 0.3;
     const PREDICTION_UNCERTAINTY: f64 = 0.03;
@@ -103,7 +105,8 @@ fn problem_loss(predictions: &[Prediction], least_us: f64) -> f64 {
         .iter()
         .map(|sample| sample.weight * sample.error())
         .sum();
-    let (mut own, mut regret, mut regret_square, mut chosen) = (0.0, 0.0, 0.0, 0.0);
+    let (mut own, mut regret, mut regret_square) = (0.0, 0.0, 0.0);
+    let (mut chosen, mut choice_error) = (0.0, 0.0);
     for sample in predictions {
         let error = (sample.error() - common).abs();
         own += sample.weight
@@ -115,12 +118,16 @@ fn problem_loss(predictions: &[Prediction], least_us: f64) -> f64 {
         let choice_weight =
             (least_predicted / sample.predicted_us).powf(1.0 / PREDICTION_UNCERTAINTY);
         chosen += choice_weight;
+        choice_error += choice_weight * sample.error();
         let times = sample.us / least_us;
         regret += choice_weight * times.ln();
         regret_square += choice_weight * (times - 1.0).powi(2);
     }
     let choice = (REGRET_WEIGHT * regret + REGRET_SQUARE_WEIGHT * regret_square) / chosen;
-    own + COMMON_ERROR_WEIGHT * common * common + choice
+    let choice_error = choice_error / chosen;
+    own + COMMON_ERROR_WEIGHT * common * common
+        + CHOICE_ERROR_WEIGHT * choice_error * choice_error
+        + choice
 }
 
 /// A small penalty on the distance from the initial constants, which keeps those sane that no sample determines.
