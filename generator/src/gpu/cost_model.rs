@@ -163,9 +163,10 @@ constants! {
         exchanged_value = 0.52,
         /// Partial sums of the core in shared memory.
         core_partials = 800.0,
-        /// A packed weight of the layer that a block reads from L2, if all SMs read some, beyond [`hidden_weights`](Self::hidden_weights).
+        /// A packed weight of the layer that a block reads from L2, beyond [`hidden_weights`](Self::hidden_weights). If not all SMs have blocks,
+        /// weights count in proportion.
         weight = 0.126,
-        /// Packed weights that arrive while the block waits for its predecessor and for its input, if all SMs read some.
+        /// Packed weights that arrive while the block waits for its predecessor and for its input, if all SMs have blocks.
         hidden_weights = 18000.0,
         /// A packed weight that is copied while the block computes, because shared memory does not hold all weights.
         streamed_weight = 0.05,

@@ -77,7 +77,7 @@ impl TileGroup {
             chunk_groups: split.chunk_groups,
             stages,
         });
-        // If a tile does not fit, neither does one with more stages, which needs as many registers.
+        // If a tile does not fit, neither does one with more stages: it needs more shared memory and the same registers.
         tiles
             .map_while(|tile| ImplicitGemmGeometry::new(problem, tile, gpu))
             .take_while(|sizes| sizes.warps() > 1 && !sizes.registers.spills)

@@ -120,7 +120,7 @@ impl ClusterGroup {
         })
     }
 
-    /// MMA tiles of the weights of the layer's factors that a block multiplies with.
+    /// MMA tiles of the weights that a block multiplies with: of the layer's first factor, core and last factor.
     fn weight_tiles(self, problem: &TuckerProblem) -> [u32; 3] {
         let core = &problem.core;
         let d1_groups = core.c.div_ceil(MMA_K);
@@ -187,11 +187,14 @@ impl ClusterGroup {
         } else {
             resident.min(streamed)
         };
-        4 * (core_input + received + weights)
+        // Large factors have more bytes than a number of 32 bits holds, and fit nowhere.
+        weights
+            .saturating_add(core_input + received)
+            .saturating_mul(4)
     }
 
     /// A lower bound of the predicted times of its tiles with these numbers of warps (ascending), microseconds; infinite if it has none.
-    /// `dram_bytes` are those of the problem.
+    /// Each term is that of the best of these numbers. `dram_bytes` are those of the problem.
     ///
     /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `co_resident_block`
     /// are the clocks that each other block on its SM adds to a block, and `latency_clocks` is a lower bound of the estimated clocks of a
@@ -259,7 +262,7 @@ impl ClusterGroup {
         let own_factors = f64::from(2 + u32::from(first.is_some()));
         let pointwise = own_factors - 2.0 + f64::from(u32::from(next.is_some()));
         let quads = groups.unwrap_or(block_d1_groups) * MMA_K / 4;
-        // Each warp stages so many quads for one position.
+        // A position's quads are divided among its loaders, and all warps load.
         let staged = |&warps: &u32| f64::from(warps * quads) / f64::from(32 * warps / positions);
         let staged = warps.iter().map(staged).fold(f64::INFINITY, f64::min);
         let rows = core.out_h().div_ceil(self.th);
@@ -502,13 +505,21 @@ pub(super) fn rated_tiles(
     };
     let rough = RoughTime::new(gpu);
     let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
+    let model = gpu.cost_model().tucker_fused(products(problem.precision));
+    let rough_us = |sizes: &TuckerFusedGeometry| {
+        let work = sizes.work(problem, dram_bytes, gpu);
+        // The rough time has its own clocks of the instructions around an MMA.
+        rough.of(&KernelWork {
+            mma: work.mma / model.product,
+            ..work
+        })
+    };
     let arrangements = &mut Arrangements::default();
     let mut groups = Vec::new();
     for group in all_groups(problem, gpu) {
         for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
             if let Some(sizes) = group.smallest(chunk_groups, problem, gpu, arrangements) {
-                let us = rough.of(&sizes.work(problem, dram_bytes, gpu));
-                groups.push((us, (group, chunk_groups)));
+                groups.push((rough_us(&sizes), (group, chunk_groups)));
             }
         }
     }
@@ -519,8 +530,7 @@ pub(super) fn rated_tiles(
     let mut found = Vec::new();
     for (group, chunk_groups) in groups {
         for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
-            let us = rough.of(&sizes.work(problem, dram_bytes, gpu));
-            found.push((us, sizes.tile));
+            found.push((rough_us(&sizes), sizes.tile));
         }
     }
     found
@@ -594,6 +604,21 @@ mod tests {
                 stores_layer_output: true,
             }),
             precision: Precision::Fp32,
+        }
+    }
+
+    /// Weights of more bytes than a number of 32 bits holds fit no block.
+    #[test]
+    fn the_largest_layers_have_no_tiles() {
+        let h200 = gpu("h200").unwrap();
+        let core = ConvShape::new(8192, 8192, 14, 14, 5, 5);
+        let largest = problem(None, core, 64, Some(64));
+        assert!(supports_problem(&largest));
+        let bounds = Bounds::new(&largest, h200, false);
+        let groups = ClusterGroup::all(&largest, h200);
+        assert!(!groups.is_empty());
+        for group in groups {
+            assert_eq!(bounds.of_cluster_us(group), f64::INFINITY);
         }
     }
 

@@ -54,6 +54,7 @@ impl TuckerFusedGeometry {
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks * moved,
+            // The instructions around an MMA as further MMAs.
             mma: model.product * blocks * mma,
             dram_bytes,
             latency_clocks: latency,
@@ -74,8 +75,8 @@ pub(super) fn visible_weights(
     gpu: &Gpu,
 ) -> f64 {
     let model = gpu.cost_model().tucker_fused(products(problem.precision));
-    let busy_sms = (blocks as f64 / f64::from(gpu.sms)).min(1.0);
-    (f64::from(weights) * busy_sms - model.hidden_weights).max(0.0)
+    let busy_fraction = (blocks as f64 / f64::from(gpu.sms)).min(1.0);
+    (f64::from(weights) * busy_fraction - model.hidden_weights).max(0.0)
 }
 
 /// Exchanges of partial sums in a cluster.

@@ -94,7 +94,7 @@ impl Exchange {
     }
 }
 
-/// Columns of one product: the largest number that divides a tile's output channels.
+/// Columns of one product: the largest of 128, 64 and 32 that divides a tile's output channels.
 pub(super) fn wgmma_n(tn: u32) -> Option<u32> {
     [128, 64, 32].into_iter().find(|n| tn.is_multiple_of(*n))
 }

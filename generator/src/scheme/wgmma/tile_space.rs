@@ -38,7 +38,7 @@ pub(super) fn supported<'a>(problem: &'a Problem, gpu: &Gpu) -> Option<&'a ConvP
     supported.filter(|_| gpu.has_wgmma())
 }
 
-/// The tiles with the numbers of `tile` and any stages, with their predicted times.
+/// The tiles with the numbers of `tile` and the stages of `which`, with their predicted times.
 pub(super) fn with_stages(
     tile: WgmmaTile,
     which: Stages,

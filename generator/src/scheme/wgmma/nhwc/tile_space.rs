@@ -30,7 +30,7 @@ pub(super) fn supported<'a>(problem: &'a Problem, gpu: &Gpu) -> Option<&'a ConvP
     supported.filter(|_| gpu.has_wgmma())
 }
 
-/// The same of a convolution that the scheme supports, on a GPU that has wgmma.
+/// The [`tiles`] of a convolution that the scheme supports, on a GPU that has wgmma.
 pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
     improving_tiles(problem, gpu, |_| true)
 }

@@ -26,7 +26,7 @@ fn step_clocks(tile: &WgmmaNhwcTile, terms: u32, products: Products, gpu: &Gpu) 
     }
 }
 
-/// Clocks to add the partial sums of a warpgroup.
+/// Clocks to add the partial sums of a warpgroup after a stage of weights.
 fn promoted_clocks(tile: &WgmmaNhwcTile, products: Products, gpu: &Gpu) -> f64 {
     gpu.cost_model().wgmma_nhwc(products).promoted_value * f64::from(tile.tn) / 2.0
 }
