@@ -8,11 +8,12 @@
 //! 3. `groups` has the layers whose forms decide what they compute; `sharing` the launches that several dense layers share.
 //! 4. `stored` and `storage` have the formats in which layers read and write activations.
 //! 5. `layer_times` predicts the times, on demand.
-//! 6. `search` finds the forms.
+//! 6. `search` finds the forms, and `exchange` what is faster in other formats.
 //! 7. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
+mod exchange;
 mod form;
 mod frontier;
 mod groups;
@@ -41,6 +42,7 @@ use crate::ir::{ConvertProblem, Layout, Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, TaskGraph};
 use clock::{Clock, OnPrediction};
 use eligible::is_requested;
+use exchange::compared;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
 use search::{Goal, Resource, Search, Solution, Unsolved};
@@ -412,19 +414,35 @@ impl<'a> Compression<'a> {
     /// # Errors
     /// [`CompressError`] if there are none.
     pub fn choose(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
-        Ok(self.found(limits)?.swap_remove(0))
+        Ok(self.found_and_exchanged(limits)?.swap_remove(0))
+    }
+
+    /// What the searches find, and the best of it after [exchanges](Self::exchanged) of single layers and a search in the formats of its plan.
+    fn found_and_exchanged(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
+        let mut found = self.found(limits)?;
+        let Some(exchanged) = self.exchanged(&found[0], limits) else {
+            return Ok(found);
+        };
+        if let Some(storage) = self.storage_of(&exchanged.forms) {
+            self.storages.push(storage);
+            let again = self.found(limits);
+            self.storages.pop();
+            found = again?;
+        }
+        found.push(exchanged);
+        found.sort_by(|a, b| compared(limits, a, b));
+        Ok(found)
     }
 
     /// What the searches from all storages find, the [best](Self::choose) first; at least one.
     fn found(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
-        let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         let mut tightest: BTreeMap<Resource, u64> = BTreeMap::new();
         for (resource, limit) in limits.iter().map(Limit::of_resource) {
             let known = tightest.entry(resource).or_insert(limit);
             *known = limit.min(*known);
         }
         let goal = Goal {
-            minimise: match has_loss {
+            minimise: match tightest.contains_key(&Resource::Loss) {
                 true => Resource::Time,
                 false => Resource::Loss,
             },
@@ -447,12 +465,7 @@ impl<'a> Compression<'a> {
                 }),
         );
         choices.retain(|choice| !too_slow(choice));
-        let by_us = |a: &Choice, b: &Choice| a.us.total_cmp(&b.us);
-        let by_loss = |a: &Choice, b: &Choice| a.loss.total_cmp(&b.loss);
-        choices.sort_by(|a, b| match goal.minimise {
-            Resource::Time => by_us(a, b).then(by_loss(a, b)),
-            _ => by_loss(a, b).then(by_us(a, b)),
-        });
+        choices.sort_by(|a, b| compared(limits, a, b));
         match choices.is_empty() {
             true => Err(error(&unsolved, &goal.limits)),
             false => Ok(choices),
@@ -575,6 +588,14 @@ fn loss_units(losses: &Losses, op: OpId, form: Form) -> u64 {
 }
 
 impl Limit {
+    /// A limit of the loss in units.
+    fn loss_units(&self) -> Option<u64> {
+        match self.of_resource() {
+            (Resource::Loss, limit) => Some(limit),
+            _ => None,
+        }
+    }
+
     fn of_resource(&self) -> (Resource, u64) {
         match *self {
             Self::Us(us) => (Resource::Time, units(us, 1e-3)),

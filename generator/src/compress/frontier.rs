@@ -28,8 +28,9 @@ impl Compression<'_> {
         for point in 0..points {
             let at = f64::from(point) / f64::from(points.max(2) - 1);
             let us = fastest_us + at * (dense.us - fastest_us).max(0.0);
-            let choice = match self.choose(&[Limit::Us(us)]) {
-                Ok(choice) => choice,
+            // Without exchanges, which would take most of the time.
+            let choice = match self.found(&[Limit::Us(us)]) {
+                Ok(mut found) => found.swap_remove(0),
                 // For several targets the search rounds times, so it may not find that of the fastest choice.
                 Err(_) if point == 0 => fastest.clone(),
                 Err(_) => continue,
@@ -59,7 +60,7 @@ impl Compression<'_> {
     /// # Errors
     /// [`CompressError`] if there are none.
     pub(super) fn with_fastest_plan(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
-        let mut found = self.found(limits)?;
+        let mut found = self.found_and_exchanged(limits)?;
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         if !has_loss || self.first().clock.is_corrected() {
             return Ok(found.swap_remove(0));
