@@ -8,12 +8,11 @@
 //! 3. `groups` has the layers whose forms decide what they compute; `sharing` the launches that several dense layers share.
 //! 4. `stored` and `storage` have the formats in which layers read and write activations.
 //! 5. `layer_times` predicts the times, on demand.
-//! 6. `search` finds the forms, and `exchange` what is faster in other formats.
+//! 6. `search` finds the forms. `replacement` then tries other kinds of forms in single layers.
 //! 7. `tune` corrects the times by measured ones, and searches again.
 
 mod clock;
 mod eligible;
-mod exchange;
 mod form;
 mod frontier;
 mod groups;
@@ -22,6 +21,7 @@ pub mod loss;
 mod lower_bound;
 mod method;
 mod parallel;
+mod replacement;
 pub mod report;
 mod search;
 mod sharing;
@@ -42,9 +42,9 @@ use crate::ir::{ConvertProblem, Layout, Network, OpId, Problem};
 use crate::plan::{NetworkTime, PlanError, TaskGraph};
 use clock::{Clock, OnPrediction};
 use eligible::is_requested;
-use exchange::compared;
 use form::{form_of, weight_bytes};
 use layer_times::LayerTimes;
+use replacement::compared;
 use search::{Goal, Resource, Search, Solution, Unsolved};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -414,28 +414,39 @@ impl<'a> Compression<'a> {
     /// # Errors
     /// [`CompressError`] if there are none.
     pub fn choose(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
-        Ok(self.found_and_exchanged(limits)?.swap_remove(0))
+        Ok(self.found_and_replaced(limits)?.swap_remove(0))
     }
 
-    /// What the searches find, and the best of it after [exchanges](Self::exchanged) of single layers and a search in the formats of its plan.
-    fn found_and_exchanged(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
+    /// What the searches find, the best first; at least one. If [replacements](Self::replaced) improve the best one: also the result of these,
+    /// and what a search in the formats of its plan finds.
+    fn found_and_replaced(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
         let mut found = self.found(limits)?;
-        let Some(exchanged) = self.exchanged(&found[0], limits) else {
+        let Some(replaced) = self.replaced(&found[0], limits) else {
             return Ok(found);
         };
-        if let Some(storage) = self.storage_of(&exchanged.forms) {
+        let storage = self.storage_of(&replaced.forms).filter(|storage| {
+            let mut known = self.storages.iter();
+            known.all(|known| known.structures != storage.structures)
+        });
+        if let Some(storage) = storage {
+            // For this search only: the result of a further one shall not depend on it.
             self.storages.push(storage);
-            let again = self.found(limits);
+            let in_its_formats = self.found_from(self.storages.len() - 1, limits);
             self.storages.pop();
-            found = again?;
+            found.extend(in_its_formats.into_iter().flatten());
         }
-        found.push(exchanged);
+        found.push(replaced);
         found.sort_by(|a, b| compared(limits, a, b));
         Ok(found)
     }
 
     /// What the searches from all storages find, the [best](Self::choose) first; at least one.
     fn found(&mut self, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
+        self.found_from(0, limits)
+    }
+
+    /// The same from the storages with this index and higher ones.
+    fn found_from(&mut self, first: usize, limits: &[Limit]) -> Result<Vec<Choice>, CompressError> {
         let mut tightest: BTreeMap<Resource, u64> = BTreeMap::new();
         for (resource, limit) in limits.iter().map(Limit::of_resource) {
             let known = tightest.entry(resource).or_insert(limit);
@@ -448,7 +459,7 @@ impl<'a> Compression<'a> {
             },
             limits: tightest.into_iter().collect(),
         };
-        let (mut choices, mut unsolved) = self.choices(|search| search.solve(&goal));
+        let (mut choices, mut unsolved) = self.choices(first, |search| search.solve(&goal));
         // A plan may miss a time that the search expected to keep, by more than what the search rounds.
         let too_slow = |choice: &Choice| {
             let limits = goal.limits.iter();
@@ -474,22 +485,23 @@ impl<'a> Compression<'a> {
 
     /// The forms of least time, regardless of the loss.
     pub fn fastest(&mut self) -> Choice {
-        let (choices, _) = self.choices(|search| Ok(search.least(Resource::Time)));
+        let (choices, _) = self.choices(0, |search| Ok(search.least(Resource::Time)));
         let fastest = choices.into_iter().min_by(|a, b| a.us.total_cmp(&b.us));
         fastest.expect("there is always a fastest solution")
     }
 
-    /// The choices of all storages. As long as the plan of a choice is faster than the search expects, the layers are stored as in that plan,
+    /// The choices of the storages with this index and higher ones. As long as the plan of a choice is faster than the search expects, the layers are stored as in that plan,
     /// and searched again; where a time cannot be kept, as in the plan of the fastest choice.
     fn choices(
         &mut self,
+        first: usize,
         solve: impl Fn(&mut Search<LayerTimes>) -> Result<Solution, Unsolved>,
     ) -> (Vec<Choice>, Vec<Unsolved>) {
         let (mut choices, mut unsolved) = (Vec::new(), Vec::new());
-        for first in 0..self.storages.len() {
+        for index in first..self.storages.len() {
             let mut as_planned: Option<Storage> = None;
             for _ in 0..MOST_SEARCHES {
-                let storage = as_planned.as_ref().unwrap_or(&self.storages[first]);
+                let storage = as_planned.as_ref().unwrap_or(&self.storages[index]);
                 let mut times = storage.layer_times(&mut self.targets);
                 let mut search = Search::new(&storage.problem, &mut times);
                 let (solution, error) = match solve(&mut search) {
@@ -502,7 +514,7 @@ impl<'a> Compression<'a> {
                     true => self.storage_of(&choice.forms),
                     false => None,
                 };
-                let present = as_planned.as_ref().unwrap_or(&self.storages[first]);
+                let present = as_planned.as_ref().unwrap_or(&self.storages[index]);
                 let next = next.filter(|next| next.structures != present.structures);
                 match error {
                     Some(error) => unsolved.push(error),
@@ -588,14 +600,6 @@ fn loss_units(losses: &Losses, op: OpId, form: Form) -> u64 {
 }
 
 impl Limit {
-    /// A limit of the loss in units.
-    fn loss_units(&self) -> Option<u64> {
-        match self.of_resource() {
-            (Resource::Loss, limit) => Some(limit),
-            _ => None,
-        }
-    }
-
     fn of_resource(&self) -> (Resource, u64) {
         match *self {
             Self::Us(us) => (Resource::Time, units(us, 1e-3)),

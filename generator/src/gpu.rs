@@ -7,7 +7,8 @@ mod table;
 mod targets;
 
 pub use cost_model::{
-    CostModel, CostModelError, Products, RoughConstants, TiledConstants, WinogradConstants,
+    CostModel, CostModelError, Products, RoughConstants, TiledConstants, TuckerFusedConstants,
+    WinogradConstants,
 };
 pub use data::GPUS;
 pub use table::{

@@ -15,7 +15,8 @@ pub struct Frontier {
 
 impl Compression<'_> {
     /// The choices of least loss at times from the least possible one to that of the dense network: `points` of them at most, without
-    /// equal ones. If times are predicted, only those whose [plan](Self::planned_us) is at most as slow as that of the dense network.
+    /// equal ones, and without replacements of single layers. If times are predicted, only those whose [plan](Self::planned_us) is at most as
+    /// slow as that of the dense network.
     pub fn frontier(
         &mut self,
         dense: &Choice,
@@ -28,7 +29,7 @@ impl Compression<'_> {
         for point in 0..points {
             let at = f64::from(point) / f64::from(points.max(2) - 1);
             let us = fastest_us + at * (dense.us - fastest_us).max(0.0);
-            // Without exchanges, which would take most of the time.
+            // Without replacements, which would take most of the time.
             let choice = match self.found(&[Limit::Us(us)]) {
                 Ok(mut found) => found.swap_remove(0),
                 // For several targets the search rounds times, so it may not find that of the fastest choice.
@@ -60,7 +61,7 @@ impl Compression<'_> {
     /// # Errors
     /// [`CompressError`] if there are none.
     pub(super) fn with_fastest_plan(&mut self, limits: &[Limit]) -> Result<Choice, CompressError> {
-        let mut found = self.found_and_exchanged(limits)?;
+        let mut found = self.found_and_replaced(limits)?;
         let has_loss = limits.iter().any(|limit| matches!(limit, Limit::Loss(_)));
         if !has_loss || self.first().clock.is_corrected() {
             return Ok(found.swap_remove(0));

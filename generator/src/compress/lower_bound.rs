@@ -4,7 +4,7 @@ use super::form::{Form, LayerProblem};
 use super::layer_times::{layer_problems, whole_cp};
 use super::sharing::least_sum;
 use super::structure::{Context, Structure};
-use super::{Choice, Compression};
+use super::{Choice, Compression, Limit};
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
 use crate::ir::Problem;
@@ -32,7 +32,9 @@ impl LowerBound {
 impl Compression<'_> {
     /// The lower bounds.
     pub fn lower_bound(&mut self) -> LowerBound {
-        let fastest_us = self.fastest().us;
+        let fastest = self.fastest();
+        let replaced = self.replaced(&fastest, &[Limit::Loss(f64::INFINITY)]);
+        let fastest_us = replaced.unwrap_or(fastest).us;
         let targets = self.targets.iter().enumerate();
         let floors = targets.map(|(index, target)| {
             let storages = self.storages.iter();

@@ -3,7 +3,7 @@
 mod tdc;
 mod uniform;
 
-use super::{Choice, CompressError, Compression, Form, Limit, units, with_forms};
+use super::{Choice, CompressError, Compression, Form, LOSS_UNIT, Limit, units, with_forms};
 use crate::ir::OpId;
 use crate::plan::PlanError;
 
@@ -104,7 +104,7 @@ impl Limit {
             Self::Us(us) => units(choice.us, 1e-3) <= units(us, 1e-3),
             Self::Flops(flops) => choice.flops <= flops,
             Self::WeightBytes(bytes) => choice.weight_bytes <= bytes,
-            Self::Loss(loss) => choice.loss <= loss,
+            Self::Loss(loss) => units(choice.loss, LOSS_UNIT) <= units(loss, LOSS_UNIT),
         }
     }
 

@@ -28,6 +28,8 @@
 //! own shared memory, or the chunks pass through a ring of buffers if shared memory cannot hold them all. Later data reuse the memory of
 //! weights and inputs that are no longer needed.
 
+mod block_part;
+mod bound;
 mod cluster_split;
 mod context;
 mod factors;
@@ -45,9 +47,10 @@ use super::tiling::fastest;
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
+use bound::Bounds;
 use geometry::TuckerFusedGeometry;
 use kernel::kernel;
-use tile_space::{Bounds, ClusterGroup, rated_tiles, supports_problem};
+use tile_space::{ClusterGroup, rated_tiles, supports_problem};
 use weight_layouts::layouts;
 
 /// See the [module](self).
@@ -125,7 +128,7 @@ impl Scheme for TuckerFused {
                 if !search.can_improve(bounds.us(group)) {
                     return;
                 }
-                let (dram_bytes, arrangements) = (bounds.dram_bytes, &mut bounds.arrangements);
+                let (dram_bytes, arrangements) = (bounds.dram_bytes(), &mut bounds.arrangements);
                 for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
                     for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
                         let work = sizes.work(problem, dram_bytes, gpu);
