@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::slice;
 use std::sync::{Mutex, PoisonError};
 
 use half::{bf16, f16};
@@ -231,38 +232,53 @@ impl Checkpoint {
 
 impl FloatTensor<'_> {
     /// The values in row-major order.
-    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
-        let kind = self.kind;
-        self.bytes
-            .chunks_exact(kind.bytes())
-            .map(move |bytes| kind.value(bytes))
-    }
-}
-
-impl Float {
-    const fn bytes(self) -> usize {
-        match self {
-            Self::F16 | Self::Bf16 => 2,
-            Self::F32 => 4,
-            Self::F64 => 8,
-        }
-    }
-
-    /// The value of little-endian `bytes`, whose number is that of the kind.
-    fn value(self, bytes: &[u8]) -> f64 {
-        match self {
-            Self::F16 => f16::from_le_bytes(array(bytes)).to_f64(),
-            Self::Bf16 => bf16::from_le_bytes(array(bytes)).to_f64(),
-            Self::F32 => f64::from(f32::from_le_bytes(array(bytes))),
-            Self::F64 => f64::from_le_bytes(array(bytes)),
+    pub(crate) fn values(&self) -> Values<'_> {
+        let bytes = &self.bytes[..];
+        match self.kind {
+            Float::F16 => Values::F16(elements(bytes)),
+            Float::Bf16 => Values::Bf16(elements(bytes)),
+            Float::F32 => Values::F32(elements(bytes)),
+            Float::F64 => Values::F64(elements(bytes)),
         }
     }
 }
 
-/// As many bytes as the array has.
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the bytes of one value")
+/// The values of a tensor, as little-endian bytes.
+pub(crate) enum Values<'a> {
+    F16(slice::Iter<'a, [u8; 2]>),
+    Bf16(slice::Iter<'a, [u8; 2]>),
+    F32(slice::Iter<'a, [u8; 4]>),
+    F64(slice::Iter<'a, [u8; 8]>),
 }
+
+/// The elements of a tensor of whole ones.
+fn elements<const N: usize>(bytes: &[u8]) -> slice::Iter<'_, [u8; N]> {
+    bytes.as_chunks().0.iter()
+}
+
+impl Iterator for Values<'_> {
+    type Item = f64;
+
+    #[inline]
+    fn next(&mut self) -> Option<f64> {
+        Some(match self {
+            Self::F16(values) => f16::from_le_bytes(*values.next()?).to_f64(),
+            Self::Bf16(values) => bf16::from_le_bytes(*values.next()?).to_f64(),
+            Self::F32(values) => f64::from(f32::from_le_bytes(*values.next()?)),
+            Self::F64(values) => f64::from_le_bytes(*values.next()?),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::F16(values) | Self::Bf16(values) => values.size_hint(),
+            Self::F32(values) => values.size_hint(),
+            Self::F64(values) => values.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for Values<'_> {}
 
 /// Reads the header of a source of `len` bytes: the tensors, and the offset of the payload.
 ///

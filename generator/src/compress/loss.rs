@@ -128,12 +128,14 @@ impl LossTable {
         remove_requests(&mut network);
         let network = &network;
         let tensors = Tensors::new(network, checkpoint)?;
+        let needed = || forms.iter().filter(|(op, _)| is_needed(**op));
+        let last = needed().map(|(&op, _)| op).next_back();
         let moments = match criterion {
-            Criterion::BnMoments => Some(Moments::new(network, &tensors)),
+            Criterion::BnMoments => last.map(|last| Moments::new(network, &tensors, last)),
             Criterion::Weights => None,
         };
         let mut work = Vec::new();
-        for (&id, forms) in forms.iter().filter(|(op, _)| is_needed(**op)) {
+        for (&id, forms) in needed() {
             let mut all = own_forms(id);
             all.extend(forms.iter().flatten());
             let layer = LayerWeight::new(network, id);

@@ -36,15 +36,17 @@ struct Channels {
 /// The moments of a network.
 pub(super) struct Moments<'a> {
     network: &'a Network,
+    /// Of the first ops.
     channels: Vec<Channels>,
     /// For each op, the squares of the scales that its readers apply to its channels; `None` if none applies any.
     scales: Vec<Option<Vec<f64>>>,
 }
 
 impl<'a> Moments<'a> {
-    pub(super) fn new(network: &'a Network, tensors: &Tensors) -> Self {
-        let mut channels: Vec<Channels> = Vec::with_capacity(network.ops.len());
-        for index in 0..network.ops.len() {
+    /// The moments of the ops up to `last`: those after it may have weights of hundreds of megabytes, which are not read.
+    pub(super) fn new(network: &'a Network, tensors: &Tensors, last: OpId) -> Self {
+        let mut channels: Vec<Channels> = Vec::with_capacity(last.0 + 1);
+        for index in 0..=last.0 {
             let op = channels_of(network, OpId(index), tensors, &channels);
             channels.push(op);
         }
@@ -567,7 +569,8 @@ mod tests {
         ];
         let checkpoint = Checkpoint::from_values("test".to_owned(), tensors);
         let tensors = Tensors::new(&network, &checkpoint).unwrap();
-        let moments = Moments::new(&network, &tensors);
+        let last = OpId(network.ops.len() - 1);
+        let moments = Moments::new(&network, &tensors, last);
         let of = |name: &str| {
             let index = network.ops.iter().position(|op| op.name == name).unwrap();
             (OpId(index), &moments.channels[index])

@@ -182,7 +182,8 @@ fn the_rules_agree_with_sampled_activations() {
     };
     let (checkpoint, values) = sampled(&network, &mut Random::new(7));
     let tensors = Tensors::new(&network, &checkpoint).unwrap();
-    let moments = Moments::new(&network, &tensors);
+    let last = OpId(network.ops.len() - 1);
+    let moments = Moments::new(&network, &tensors, last);
     for (index, op) in network.ops.iter().enumerate() {
         let batch = op.y.batch as usize;
         let sampled = moments_of(&values[index], op.y.c as usize, batch);
