@@ -251,7 +251,7 @@ pub(crate) enum Values<'a> {
     F64(slice::Iter<'a, [u8; 8]>),
 }
 
-/// The elements of a tensor of whole ones.
+/// The elements of `N` bytes; the length of a tensor is a multiple of theirs.
 fn elements<const N: usize>(bytes: &[u8]) -> slice::Iter<'_, [u8; N]> {
     bytes.as_chunks().0.iter()
 }
@@ -277,8 +277,6 @@ impl Iterator for Values<'_> {
         }
     }
 }
-
-impl ExactSizeIterator for Values<'_> {}
 
 /// Reads the header of a source of `len` bytes: the tensors, and the offset of the payload.
 ///

@@ -118,3 +118,25 @@ impl Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sum of units is rounded otherwise than the number that a user writes.
+    #[test]
+    fn a_loss_of_as_many_units_keeps_its_limit() {
+        let choice = |units: u64| Choice {
+            forms: Vec::new(),
+            us: 1.0,
+            target_us: vec![1.0],
+            loss: units as f64 * LOSS_UNIT,
+            flops: 0,
+            weight_bytes: 0,
+        };
+        let equal = choice(300_000_000);
+        assert!(equal.loss > 0.3);
+        assert!(Limit::Loss(0.3).is_kept_by(&equal));
+        assert!(!Limit::Loss(0.3).is_kept_by(&choice(300_000_001)));
+    }
+}

@@ -11,7 +11,7 @@ use crate::ir::OpId;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// The most times that each layer is tried.
+/// The most passes over all layers.
 const MOST_PASSES: usize = 4;
 
 /// Which factors a form has: those of a kind differ in their ranks.
@@ -51,9 +51,8 @@ impl Compression<'_> {
             for index in 0..best.forms.len() {
                 for form in self.candidates(&best, index, limits) {
                     let other = self.with_form(&best, index, form);
-                    let is_better = |other: &Choice| compared(limits, other, &best).is_lt();
                     if let Some(other) = other
-                        && is_better(&other)
+                        && compared(limits, &other, &best).is_lt()
                         && is_kept_by_all(limits, &other)
                     {
                         best = other;
@@ -71,6 +70,7 @@ impl Compression<'_> {
     fn with_form(&mut self, choice: &Choice, index: usize, form: Form) -> Option<Choice> {
         let mut forms = choice.forms.clone();
         forms[index].1 = form;
+        // As in the search: of ranks that are kept the loss may not be known, and counts as the largest one.
         let units = forms.iter().map(|&(op, form)| self.loss_of(op, form));
         let loss = units.sum::<u64>() as f64 * LOSS_UNIT;
         let network = with_forms(self.dense(), forms);

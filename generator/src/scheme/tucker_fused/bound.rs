@@ -88,7 +88,7 @@ impl Launch<'_> {
     /// A lower bound of the predicted times of a group's tiles with these numbers of warps (ascending), microseconds; infinite if it has none.
     /// Each term is that of the best of these numbers.
     ///
-    /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `clocks_of` has a
+    /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `clocks_of` gives a
     /// lower bound of the estimated clocks of a factor, whatever its chunks.
     fn least_us(
         &self,
