@@ -342,12 +342,13 @@ impl Planner {
 
     /// The tile with the least predicted time. Of schemes with equal times the first one is chosen.
     fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
+        let label = problem_label(problem);
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
             let limit_us = best
                 .as_ref()
                 .map_or(f64::INFINITY, |best| best.predicted_us);
-            let known = known_registers(problem, scheme, self.gpu.arch);
+            let known = known_registers(&label, scheme, self.gpu.arch);
             let mut search = TileSearch::new(self.gpu, &known, limit_us);
             scheme.search(problem, &mut search);
             if let Some((predicted_us, tile)) = search.best() {

@@ -33,12 +33,11 @@ use crate::scheme::{Scheme, Tile};
 /// The unit's name. It is also the stem of its file name and, after the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
     let tile = tile.label(scheme.tile_fields());
-    format!("{}{tile}", unit_name_prefix(problem, scheme))
+    format!("{}{tile}", unit_name_prefix(&problem_label(problem), scheme))
 }
 
-/// A unit's name without its tile.
-pub(super) fn unit_name_prefix(problem: &Problem, scheme: &dyn Scheme) -> String {
-    let label = problem_label(problem);
+/// The name, without its tile, of a unit for the problem with this label.
+pub(super) fn unit_name_prefix(label: &str, scheme: &dyn Scheme) -> String {
     // Avoids a repetition such as `linear_..._linear_wt4`.
     let scheme_name = scheme.name();
     if label.starts_with(scheme_name) {

@@ -2,7 +2,6 @@
 
 use super::name::unit_name_prefix;
 use super::resource_table::{ResourceTable, Resources};
-use crate::ir::Problem;
 use crate::scheme::{KnownRegisters, Scheme, Tile};
 use std::sync::OnceLock;
 use tdc_runtime::Arch;
@@ -26,13 +25,13 @@ pub fn known_resources(unit: &str, role: &str, arch: Arch) -> Option<Resources> 
     committed_table().get(&resource_key(unit, role), arch)
 }
 
-/// The registers that the table has for units of a problem and scheme, whatever their tile.
+/// The registers that the table has for units of a scheme and the problem with this label, whatever their tile.
 pub(super) fn known_registers(
-    problem: &Problem,
+    label: &str,
     scheme: &dyn Scheme,
     arch: Arch,
 ) -> Vec<KnownRegisters> {
-    let prefix = unit_name_prefix(problem, scheme);
+    let prefix = unit_name_prefix(label, scheme);
     let entries = committed_table().with_prefix(&prefix);
     let entries = entries.filter(|(_, entry_arch, _)| *entry_arch == arch);
     let known = entries.filter_map(|(key, _, resources)| {

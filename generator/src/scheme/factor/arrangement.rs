@@ -4,7 +4,7 @@ use crate::gpu::{FIRST_CLUSTER_GPU, MAX_REGISTERS};
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{MAX_SEPARATE_TILES, MMA_M, MMA_N, separate_accumulators};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Accumulator tiles of a warp at most.
 const MAX_SUMS: u32 = 16;
@@ -22,7 +22,7 @@ fn max_registers(warps: u32) -> u32 {
 }
 
 /// The matrix product of a factor in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::scheme) struct FactorProduct {
     /// MMA tiles along the output channels and along the pixels.
     pub(in crate::scheme) tiles: [u32; 2],
@@ -68,16 +68,37 @@ impl Hasher for ProductHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for bytes in bytes.chunks(4) {
-            let mut number = [0; 4];
-            number[..bytes.len()].copy_from_slice(bytes);
-            self.write_u32(u32::from_le_bytes(number));
+        for &byte in bytes {
+            self.write_u64(byte.into());
         }
     }
 
-    fn write_u32(&mut self, number: u32) {
+    fn write_u64(&mut self, number: u64) {
         // 2^64 over the golden ratio: the high bits depend on all numbers.
-        self.0 = (self.0.rotate_left(5) ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hash for FactorProduct {
+    /// Two numbers at a time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            tiles: [m_tiles, p_tiles],
+            counts: [groups, rows, columns],
+            steps,
+            warps,
+            max_warps_k,
+            split_terms,
+        } = *self;
+        for [low, high] in [
+            [m_tiles, p_tiles],
+            [groups, steps],
+            [rows, columns],
+            [warps, max_warps_k],
+            [split_terms, 0],
+        ] {
+            state.write_u64(u64::from(low) | u64::from(high) << 32);
+        }
     }
 }
 

@@ -105,9 +105,7 @@ impl Scheme for WgmmaNhwc {
     fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
         let gpu = search.gpu();
         if let Some(conv) = supported(problem, gpu) {
-            // With the registers that the compiler allocated, more blocks may be resident than predicted.
-            let can_improve = |us: f64| search.knows_registers() || search.can_improve(us);
-            let all = improving_tiles(conv, gpu, can_improve);
+            let all = improving_tiles(conv, search, 0.0);
             offer_fastest(self, problem, all, search);
         }
     }

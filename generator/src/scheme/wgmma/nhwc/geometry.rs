@@ -196,7 +196,7 @@ impl NhwcGeometry {
                 true => 3 * WARPGROUP * warpgroups,
                 false => 0,
             },
-            partial_sums: received(rows, tile),
+            partial_sums: received(rows, tn, cluster),
         });
         let tiles = all_cells.div_ceil(rows);
         let tile_step = tiles.div_ceil(block_tiles);
@@ -298,16 +298,11 @@ impl NhwcGeometry {
         let columns = problem.shape.n.div_ceil(self.tile.tn);
         [columns * self.tile.cluster, self.tile_step, 1]
     }
-
-    /// Partial sums that a block receives from the others of its cluster.
-    pub(super) fn received(&self) -> u32 {
-        received(self.rows(), self.tile)
-    }
 }
 
-/// See [`NhwcGeometry::received`].
-fn received(rows: u32, tile: WgmmaNhwcTile) -> u32 {
-    rows * tile.tn / tile.cluster * (tile.cluster - 1)
+/// Partial sums that a block receives from the others of its cluster.
+pub(super) fn received(rows: u32, tn: u32, cluster: u32) -> u32 {
+    rows * tn / cluster * (cluster - 1)
 }
 
 impl SharedMemory {

@@ -1,7 +1,7 @@
 //! The context of the kernel's template.
 
 use super::cells::{Cells, Phase};
-use super::geometry::NhwcGeometry;
+use super::geometry::{NhwcGeometry, received};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Format, Layout, Problem, ProjectedProblem};
 use crate::scheme::convolution::{self, FusedOpsContext};
@@ -327,7 +327,7 @@ impl WgmmaNhwcContext {
             sum: SumContext::new(sizes.sum, sizes.grid(problem)),
             takes_turns: sizes.takes_turns(),
             cluster: tile.cluster,
-            received_bytes: 4 * sizes.received(),
+            received_bytes: 4 * received(sizes.rows(), tile.tn, tile.cluster),
             input: InputContext::new(problem, sizes),
             input_at: sizes.memory.input_at,
             exchange_at: sizes.memory.exchange_at,

@@ -110,12 +110,8 @@ impl<P: Preparation> Scheme for Prepared<P> {
         // With any tile, the kernels that prepare the input take this time.
         let before = self.0.work(convolution::expect_conv(problem)).into_iter();
         let before_us: f64 = before.map(|launch| kernel_us(&launch.work, gpu)).sum();
-        // With the registers that the compiler allocated, more blocks may be resident than predicted.
-        let can_improve = |us: f64| search.knows_registers() || search.can_improve(before_us + us);
-        if can_improve(0.0) {
-            let all = improving_tiles(&prepared, gpu, can_improve);
-            offer_fastest(self, problem, all, search);
-        }
+        let all = improving_tiles(&prepared, search, before_us);
+        offer_fastest(self, problem, all, search);
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {

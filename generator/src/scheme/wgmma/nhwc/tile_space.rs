@@ -5,6 +5,7 @@ use super::geometry::NhwcGeometry;
 use super::{WgmmaNhwcTile, supports_problem};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
+use crate::scheme::TileSearch;
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
 use std::sync::Arc;
@@ -32,36 +33,170 @@ pub(super) fn supported<'a>(problem: &'a Problem, gpu: &Gpu) -> Option<&'a ConvP
 
 /// The [`tiles`] of a convolution that the scheme supports, on a GPU that has wgmma.
 pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcTile)> {
-    improving_tiles(problem, gpu, |_| true)
-}
-
-/// The same without tiles whose lower bound of the predicted time, microseconds, `can_improve` refuses.
-pub(super) fn improving_tiles(
-    problem: &ConvProblem,
-    gpu: &Gpu,
-    can_improve: impl Fn(f64) -> bool,
-) -> Vec<(f64, WgmmaNhwcTile)> {
-    let cells = Arc::new(Cells::new(&problem.shape));
-    let Ok(all_cells) = u32::try_from(cells.with_outputs(&problem.shape)) else {
+    let Some(space) = TileSpace::new(problem, gpu) else {
         return Vec::new();
     };
+    let groups = space.groups().into_iter();
+    in_order(groups.map(|group| space.tiles(group)).collect())
+}
+
+/// The fastest of [`tiles_of`], the first of equal ones, and some others in their order. None if no tile takes less than those that a search
+/// has, where each takes `before_us` more.
+pub(super) fn improving_tiles(
+    problem: &ConvProblem,
+    search: &TileSearch<'_>,
+    before_us: f64,
+) -> Vec<(f64, WgmmaNhwcTile)> {
+    // With the registers that the compiler allocated, more blocks may be resident than predicted.
+    if search.knows_registers() {
+        return tiles_of(problem, search.gpu());
+    }
+    let Some(space) = TileSpace::new(problem, search.gpu()) else {
+        return Vec::new();
+    };
+    let groups = space.groups().into_iter();
+    let mut groups: Vec<_> = groups.map(|group| (space.least_us(group), group)).collect();
+    groups.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut found = Vec::new();
-    for tile in tiles_without_stages(problem, all_cells, gpu) {
-        let tiles = all_cells.div_ceil(WGMMA_M * tile.warpgroups);
-        if !can_improve(tile.least_us(problem, tiles, gpu)) {
-            continue;
+    let mut best_us = f64::INFINITY;
+    for (bound, group) in groups {
+        // Bounds are rounded otherwise than predictions, and an earlier tile may be as fast.
+        if bound * (1.0 - 1e-9) > best_us || !search.can_improve(before_us + bound) {
+            break;
         }
+        let tiles = space.tiles(group);
+        best_us = tiles.iter().map(|(us, _)| *us).fold(best_us, f64::min);
+        found.push(tiles);
+    }
+    in_order(found)
+}
+
+/// The tiles of groups in an order that does not depend on that of the groups.
+fn in_order(groups: Vec<Vec<(f64, WgmmaNhwcTile)>>) -> Vec<(f64, WgmmaNhwcTile)> {
+    let mut tiles: Vec<_> = groups.into_iter().flatten().collect();
+    tiles.sort_unstable_by_key(|&(_, tile)| {
+        [
+            tile.warpgroups,
+            tile.tn,
+            tile.chunk_groups,
+            tile.producers,
+            tile.cluster,
+            tile.block_tiles,
+            tile.input_stages,
+            tile.stages,
+        ]
+    });
+    tiles
+}
+
+/// The tiles with the same division of the outputs among blocks; the numbers as in [`WgmmaNhwcTile`].
+#[derive(Clone, Copy)]
+pub(super) struct TileGroup {
+    pub(super) warpgroups: u32,
+    pub(super) tn: u32,
+    pub(super) block_tiles: u32,
+    pub(super) cluster: u32,
+}
+
+/// The tiles of a problem.
+struct TileSpace<'a> {
+    problem: &'a ConvProblem,
+    gpu: &'a Gpu,
+    cells: Arc<Cells>,
+    all_cells: u32,
+    dram_bytes: f64,
+}
+
+impl<'a> TileSpace<'a> {
+    /// `None` if the problem has more cells than any tile supports.
+    fn new(problem: &'a ConvProblem, gpu: &'a Gpu) -> Option<Self> {
+        let cells = Cells::new(&problem.shape);
+        Some(Self {
+            problem,
+            gpu,
+            all_cells: u32::try_from(cells.with_outputs(&problem.shape)).ok()?,
+            cells: Arc::new(cells),
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+        })
+    }
+
+    fn least_us(&self, group: TileGroup) -> f64 {
+        group.least_us(self.problem, self.all_cells, self.dram_bytes, self.gpu)
+    }
+
+    fn groups(&self) -> Vec<TileGroup> {
+        let shape = &self.problem.shape;
+        // No more output channels than are needed.
+        let widest = shape.n.next_multiple_of(32);
+        let widths = [32, 64, 96, 128, 192, 256].into_iter();
+        let widths: Vec<u32> = widths.filter(|&tn| tn < widest + 32).collect();
+        let mut found = Vec::new();
+        for warpgroups in 1..=4 {
+            let tiles = self.all_cells.div_ceil(WGMMA_M * warpgroups);
+            for &tn in &widths {
+                let blocks = u64::from(tiles) * u64::from(shape.n.div_ceil(tn));
+                let sms = u64::from(self.gpu.sms);
+                let fit = |&cluster: &u32| blocks * u64::from(cluster) <= sms;
+                let clusters = CLUSTERS.into_iter().filter(fit);
+                let several = block_tiles(self.problem, tiles, tn, self.gpu).into_iter();
+                let divisions = several.map(|count| [count, 1]);
+                let divisions = divisions.chain(clusters.map(|cluster| [1, cluster]));
+                found.extend(divisions.map(|[block_tiles, cluster]| TileGroup {
+                    warpgroups,
+                    tn,
+                    block_tiles,
+                    cluster,
+                }));
+            }
+        }
+        found
+    }
+
+    /// The tiles of a group that fit the GPU, with their predicted times.
+    fn tiles(&self, group: TileGroup) -> Vec<(f64, WgmmaNhwcTile)> {
+        let TileGroup {
+            warpgroups,
+            tn,
+            block_tiles,
+            cluster,
+        } = group;
+        let groups = self.problem.shape.c / MMA_K;
+        let chunks = [1, 2, 4, 8].into_iter();
+        let chunks = chunks.filter(|count| groups.is_multiple_of(*count));
+        let mut found = Vec::new();
+        for chunk_groups in chunks {
+            for producers in 1..=2 {
+                self.with_stages(
+                    WgmmaNhwcTile {
+                        warpgroups,
+                        tn,
+                        chunk_groups,
+                        stages: 1,
+                        input_stages: 0,
+                        producers,
+                        block_tiles,
+                        cluster,
+                    },
+                    &mut found,
+                );
+            }
+        }
+        found
+    }
+
+    /// Adds the tiles with the numbers of `tile` other than stages.
+    fn with_stages(&self, tile: WgmmaNhwcTile, found: &mut Vec<(f64, WgmmaNhwcTile)>) {
         let with = |stages, input_stages| {
             let tile = WgmmaNhwcTile {
                 stages,
                 input_stages,
                 ..tile
             };
-            NhwcGeometry::with_cells(problem, tile, gpu, &cells)
+            NhwcGeometry::with_cells(self.problem, tile, self.gpu, &self.cells)
         };
         let mut fitting = INPUT_STAGES.into_iter();
         let Some(sizes) = fitting.find_map(|input_stages| with(1, input_stages)) else {
-            continue;
+            return;
         };
         let all = sizes.sum.tile_stages();
         let kept = (all <= MAX_KEPT_STAGES).then_some(all);
@@ -71,57 +206,10 @@ pub(super) fn improving_tiles(
             let geometries = stages
                 .iter()
                 .filter_map(|&stages| with(stages, input_stages));
-            found.extend(geometries.map(|sizes| (sizes.us(problem, gpu), sizes.tile)));
+            let times = geometries.map(|sizes| (sizes.us(self.problem, self.gpu), sizes.tile));
+            found.extend(times);
         }
     }
-    found
-}
-
-/// All combinations of the other numbers of a tile. Stages are 0.
-fn tiles_without_stages(problem: &ConvProblem, all_cells: u32, gpu: &Gpu) -> Vec<WgmmaNhwcTile> {
-    let shape = &problem.shape;
-    let groups = shape.c / MMA_K;
-    // No more output channels than are needed.
-    let widest = shape.n.next_multiple_of(32);
-    let widths = [32, 64, 96, 128, 192, 256].into_iter();
-    let widths: Vec<u32> = widths.filter(|&tn| tn < widest + 32).collect();
-    let chunks: Vec<u32> = [1, 2, 4, 8]
-        .into_iter()
-        .filter(|count| groups.is_multiple_of(*count))
-        .collect();
-    let mut found = Vec::new();
-    for warpgroups in 1..=4 {
-        for &tn in &widths {
-            let tiles = all_cells.div_ceil(WGMMA_M * warpgroups);
-            let mut divisions: Vec<[u32; 2]> = block_tiles(problem, tiles, tn, gpu)
-                .into_iter()
-                .map(|count| [count, 1])
-                .collect();
-            let blocks = u64::from(tiles) * u64::from(shape.n.div_ceil(tn));
-            let fit = |&cluster: &u32| blocks * u64::from(cluster) <= u64::from(gpu.sms);
-            let clusters = CLUSTERS.into_iter().filter(fit);
-            divisions.extend(clusters.map(|cluster| [1, cluster]));
-            for &chunk_groups in &chunks {
-                for producers in 1..=2 {
-                    found.extend(
-                        divisions
-                            .iter()
-                            .map(|&[block_tiles, cluster]| WgmmaNhwcTile {
-                                warpgroups,
-                                tn,
-                                chunk_groups,
-                                stages: 0,
-                                input_stages: 0,
-                                producers,
-                                block_tiles,
-                                cluster,
-                            }),
-                    );
-                }
-            }
-        }
-    }
-    found
 }
 
 /// Numbers of tiles of a block, so that blocks fill the SMs a few times or once.
@@ -174,13 +262,14 @@ mod tests {
                     input,
                     ..ConvProblem::new(shape)
                 };
-                let all_cells = Cells::new(&shape).with_outputs(&shape) as u32;
-                for (us, tile) in tiles(&Problem::Conv(problem), h200) {
-                    let tiles = all_cells.div_ceil(WGMMA_M * tile.warpgroups);
-                    let bound = tile.least_us(&problem, tiles, h200);
-                    assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
-                    count += 1;
-                    clusters += usize::from(tile.cluster > 1);
+                let space = TileSpace::new(&problem, h200).unwrap();
+                for group in space.groups() {
+                    let bound = space.least_us(group);
+                    for (us, tile) in space.tiles(group) {
+                        assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
+                        count += 1;
+                        clusters += usize::from(tile.cluster > 1);
+                    }
                 }
             }
         }

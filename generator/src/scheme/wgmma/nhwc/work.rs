@@ -1,7 +1,8 @@
 //! The work of a launch, from which the cost model predicts its time.
 
-use super::geometry::NhwcGeometry;
-use super::{WgmmaNhwcTile, terms};
+use super::geometry::{NhwcGeometry, received};
+use super::terms;
+use super::tile_space::TileGroup;
 use crate::cost::{KernelWork, kernel_us, occupancy, overlapped, resident_blocks};
 use crate::gpu::{Gpu, Products};
 use crate::ir::{ConvProblem, Format, Problem};
@@ -10,14 +11,14 @@ use crate::scheme::wgmma::WGMMA_M;
 use crate::scheme::wgmma::geometry::wgmma_n;
 use crate::scheme::wgmma::work::{SHARED_BYTES_PER_CLOCK, least_us};
 
-/// Clocks of a warpgroup's products of a K step, without the promotion. They occupy all tensor cores of the SM.
-fn step_clocks(tile: &WgmmaNhwcTile, terms: u32, products: Products, gpu: &Gpu) -> f64 {
+/// Clocks of a warpgroup's products of a K step for `tn` output channels, without the promotion. They occupy all tensor cores of the SM.
+fn step_clocks(tn: u32, terms: u32, products: Products, gpu: &Gpu) -> f64 {
     let model = gpu.cost_model().wgmma_nhwc(products);
-    let tn = f64::from(tile.tn);
+    let slices = wgmma_n(tn).map_or(1.0, |columns| f64::from(tn / columns));
+    let tn = f64::from(tn);
     let macs = f64::from(WGMMA_M * MMA_K) * tn;
     let mma = model.product * macs / (f64::from(gpu.tensor_flops) / 2.0);
     // Operands from shared memory: the rows of a warpgroup for each product, and its weights.
-    let slices = wgmma_n(tile.tn).map_or(1.0, |columns| f64::from(tile.tn / columns));
     let operands = 32.0 * (f64::from(WGMMA_M) * slices + tn) / SHARED_BYTES_PER_CLOCK;
     let product = mma.max(operands * model.shared_memory);
     match terms {
@@ -27,32 +28,82 @@ fn step_clocks(tile: &WgmmaNhwcTile, terms: u32, products: Products, gpu: &Gpu) 
 }
 
 /// Clocks to add the partial sums of a warpgroup after a stage of weights.
-fn promoted_clocks(tile: &WgmmaNhwcTile, products: Products, gpu: &Gpu) -> f64 {
-    gpu.cost_model().wgmma_nhwc(products).promoted_value * f64::from(tile.tn) / 2.0
+fn promoted_clocks(tn: u32, products: Products, gpu: &Gpu) -> f64 {
+    gpu.cost_model().wgmma_nhwc(products).promoted_value * f64::from(tn) / 2.0
 }
 
-impl WgmmaNhwcTile {
-    /// A lower bound of the predicted time with any chunks, producers and stages, microseconds: the products on the SM with the most blocks.
-    /// `tiles` is the number of tiles along the cells.
-    pub(super) fn least_us(&self, problem: &ConvProblem, tiles: u32, gpu: &Gpu) -> f64 {
+/// Clocks to store the outputs of a tile, or the part of a block of the cluster, and to read as many of a residual.
+fn stored_clocks(problem: &ConvProblem, [rows, tn, cluster]: [u32; 3], gpu: &Gpu) -> f64 {
+    let model = gpu.cost_model().wgmma_nhwc(products(problem.precision));
+    let stored = f64::from(tn) * f64::from(rows) / f64::from(cluster);
+    let runs = stored / 8.0 * if problem.epilogue.residual { 2.0 } else { 1.0 };
+    let run = match problem.output.dense() {
+        Format::FP16_NHWC | Format::BF16_NHWC => model.stored_run,
+        Format::SPLIT_NHWC => 2.0 * model.stored_run,
+        _ => model.stored_run_nchw,
+    };
+    runs * run
+}
+
+/// Clocks to exchange the partial sums of a tile in a cluster.
+fn exchange_clocks(problem: &ConvProblem, [rows, tn, cluster]: [u32; 3], gpu: &Gpu) -> f64 {
+    let model = gpu.cost_model().wgmma_nhwc(products(problem.precision));
+    match cluster {
+        1 => 0.0,
+        _ => model.exchange + model.exchanged_value * f64::from(received(rows, tn, cluster)),
+    }
+}
+
+/// Clocks to move bytes to and from device memory.
+fn dram_clocks(bytes: f64, gpu: &Gpu) -> f64 {
+    bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz)
+}
+
+impl TileGroup {
+    /// A lower bound of the predicted times of its tiles, microseconds. `all_cells` are the cells of all images to the last output, and
+    /// `dram_bytes` what the launch moves to and from device memory.
+    ///
+    /// It follows the SM with the most blocks, whose products and stores take as long whether it holds several blocks at a time or not. At
+    /// most half of a tile's epilogue is hidden by copies; all of it if warpgroups take turns.
+    pub(super) fn least_us(
+        &self,
+        problem: &ConvProblem,
+        all_cells: u32,
+        dram_bytes: f64,
+        gpu: &Gpu,
+    ) -> f64 {
+        let Self {
+            warpgroups,
+            tn,
+            block_tiles,
+            cluster,
+        } = *self;
         let products = products(problem.precision);
         let model = gpu.cost_model().wgmma_nhwc(products);
         let shape = &problem.shape;
         let terms = terms(problem);
-        let columns = f64::from(shape.n.div_ceil(self.tn));
-        let blocks = columns * f64::from(tiles.div_ceil(self.block_tiles) * self.cluster);
-        let busiest = (blocks / resident_blocks(self.cluster, 1.0, gpu)).ceil();
-        let steps = f64::from(shape.c / MMA_K * shape.r * shape.s) / f64::from(self.cluster);
+        let rows = WGMMA_M * warpgroups;
+        let columns = f64::from(shape.n.div_ceil(tn));
+        let tile_step = all_cells.div_ceil(rows).div_ceil(block_tiles);
+        let blocks = columns * f64::from(tile_step * cluster);
+        let busiest = (blocks / resident_blocks(cluster, 1.0, gpu)).ceil();
+        let steps = f64::from(shape.c / MMA_K * shape.r * shape.s) / f64::from(cluster);
         let promoted = match terms {
             1 => 0.0,
-            _ => promoted_clocks(self, products, gpu) / f64::from(PROMOTION_INTERVAL),
+            _ => promoted_clocks(tn, products, gpu) / f64::from(PROMOTION_INTERVAL),
         };
-        let step = step_clocks(self, terms, products, gpu) + promoted;
-        let of_tile = steps * step * f64::from(self.warpgroups);
-        least_us(
-            model.start + busiest * f64::from(self.block_tiles) * of_tile,
-            gpu,
-        )
+        let of_warpgroup = steps * (step_clocks(tn, terms, products, gpu) + promoted);
+        let all = busiest * of_warpgroup * f64::from(warpgroups);
+        let multiplied = overlapped(all, of_warpgroup + model.chunk);
+        let may_take_turns = terms == 1 && warpgroups > 1 && block_tiles > 1;
+        let sizes = [rows, tn, cluster];
+        let epilogue = match may_take_turns {
+            true => 0.0,
+            false => 0.5 * (model.tile + busiest * stored_clocks(problem, sizes, gpu)),
+        };
+        let of_tiles = f64::from(block_tiles) * (multiplied + epilogue);
+        let clocks = model.start + of_tiles + exchange_clocks(problem, sizes, gpu);
+        least_us(clocks.hypot(dram_clocks(dram_bytes, gpu)), gpu)
     }
 }
 
@@ -85,8 +136,7 @@ impl NhwcGeometry {
         let waves = (busiest / resident).ceil();
         let blocks_clocks = waves * self.block_clocks(problem, gpu, resident);
         // Reads and writes of global memory overlap with the blocks' work, but not completely.
-        let dram_clocks =
-            work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3) * f64::from(gpu.clock_mhz);
+        let dram_clocks = dram_clocks(work.dram_bytes, gpu);
         KernelWork {
             latency_clocks: blocks_clocks.hypot(dram_clocks) / waves,
             ..work
@@ -106,24 +156,16 @@ impl NhwcGeometry {
             overlapped(shared * resident, consumer),
             self.copy_clocks(gpu),
         );
-        let outputs = f64::from(tile.tn) * f64::from(self.rows());
-        let residual = problem.epilogue.residual;
-        // Of the outputs of a tile a block stores its part.
-        let stored = outputs / f64::from(tile.cluster);
-        let runs = stored / 8.0 * if residual { 2.0 } else { 1.0 };
-        let run = match problem.output.dense() {
-            Format::FP16_NHWC | Format::BF16_NHWC => model.stored_run,
-            Format::SPLIT_NHWC => 2.0 * model.stored_run,
-            _ => model.stored_run_nchw,
-        };
-        let residuals = match residual {
+        let sizes = [self.rows(), tile.tn, tile.cluster];
+        let stored = stored_clocks(problem, sizes, gpu);
+        let residuals = match problem.epilogue.residual {
             true => f64::from(tile.tn / self.exchange.channels) * model.residual_latency,
             false => 0.0,
         };
-        let epilogue = model.tile + overlapped(runs * run * resident, residuals);
+        let epilogue = model.tile + overlapped(stored * resident, residuals);
         let tile_clocks = if self.takes_turns() {
             // Outputs are stored while other warpgroups multiply.
-            let of_warpgroup = overlapped(runs * run / warpgroups, residuals);
+            let of_warpgroup = overlapped(stored / warpgroups, residuals);
             let of_warpgroup = chunks * consumer + model.tile + of_warpgroup;
             overlapped(overlapped(chunks * chunk, of_warpgroup), epilogue)
         } else {
@@ -131,21 +173,18 @@ impl NhwcGeometry {
             let hidden = f64::from(tile.input_stages).min(chunks) / chunks;
             chunks * chunk + epilogue * (1.0 - 0.5 * hidden)
         };
-        let exchange = match tile.cluster {
-            1 => 0.0,
-            _ => model.exchange + model.exchanged_value * f64::from(self.received()),
-        };
+        let exchange = exchange_clocks(problem, sizes, gpu);
         model.start + f64::from(tile.block_tiles) * tile_clocks + exchange
     }
 
     /// Clocks of a warpgroup's products of a chunk.
     fn product_clocks(&self, gpu: &Gpu) -> f64 {
-        let step = step_clocks(&self.tile, self.terms, self.products, gpu);
+        let step = step_clocks(self.tile.tn, self.terms, self.products, gpu);
         let steps = f64::from(self.sum.steps) * step;
         let promoted = match self.terms {
             1 => 0.0,
             _ => {
-                f64::from(self.sum.chunk_stages()) * promoted_clocks(&self.tile, self.products, gpu)
+                f64::from(self.sum.chunk_stages()) * promoted_clocks(self.tile.tn, self.products, gpu)
             }
         };
         steps + promoted
