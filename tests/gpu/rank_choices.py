@@ -189,7 +189,7 @@ def build(network: dict, choice: dict, options: argparse.Namespace) -> pathlib.P
 
 def run(program: pathlib.Path) -> float:
     """The time of a run in microseconds."""
-    printed = subprocess.run([program, "--random", "1", "--runs", "150"], cwd=program.parent, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run([program, "--random", "1"], cwd=program.parent, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"([0-9.]+) us (?:per|a) run", printed)[1])
 
 
