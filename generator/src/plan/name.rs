@@ -33,7 +33,10 @@ use crate::scheme::{Scheme, Tile};
 /// The unit's name. It is also the stem of its file name and, after the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
     let tile = tile.label(scheme.tile_fields());
-    format!("{}{tile}", unit_name_prefix(&problem_label(problem), scheme))
+    format!(
+        "{}{tile}",
+        unit_name_prefix(&problem_label(problem), scheme)
+    )
 }
 
 /// The name, without its tile, of a unit for the problem with this label.

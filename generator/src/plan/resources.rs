@@ -26,11 +26,7 @@ pub fn known_resources(unit: &str, role: &str, arch: Arch) -> Option<Resources> 
 }
 
 /// The registers that the table has for units of a scheme and the problem with this label, whatever their tile.
-pub(super) fn known_registers(
-    label: &str,
-    scheme: &dyn Scheme,
-    arch: Arch,
-) -> Vec<KnownRegisters> {
+pub(super) fn known_registers(label: &str, scheme: &dyn Scheme, arch: Arch) -> Vec<KnownRegisters> {
     let prefix = unit_name_prefix(label, scheme);
     let entries = committed_table().with_prefix(&prefix);
     let entries = entries.filter(|(_, entry_arch, _)| *entry_arch == arch);

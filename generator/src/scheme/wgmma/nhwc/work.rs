@@ -184,7 +184,8 @@ impl NhwcGeometry {
         let promoted = match self.terms {
             1 => 0.0,
             _ => {
-                f64::from(self.sum.chunk_stages()) * promoted_clocks(self.tile.tn, self.products, gpu)
+                f64::from(self.sum.chunk_stages())
+                    * promoted_clocks(self.tile.tn, self.products, gpu)
             }
         };
         steps + promoted
