@@ -61,8 +61,7 @@ impl<'a> TileSearch<'a> {
             Some((us, _)) => *us,
             None => self.limit_us,
         };
-        // Bounds are rounded otherwise than predictions. A group without tiles has an infinite bound.
-        bound_us.is_finite() && bound_us * (1.0 - 1e-9) <= limit
+        is_at_most(bound_us, limit)
     }
 
     /// Offers a tile. Among tiles with equal times the first one wins.
@@ -140,6 +139,12 @@ impl<'a> TileSearch<'a> {
             .find(|known| known.tile == *tile && known.role == role)
             .map(|known| known.registers)
     }
+}
+
+/// Whether tiles with this lower bound may take at most `us`. Bounds are rounded otherwise than predictions. A group without tiles has an
+/// infinite bound.
+pub(super) fn is_at_most(bound_us: f64, us: f64) -> bool {
+    bound_us.is_finite() && bound_us * (1.0 - 1e-9) <= us
 }
 
 /// A number with a total order.

@@ -80,7 +80,7 @@ impl Hasher for ProductHasher {
 }
 
 impl Hash for FactorProduct {
-    /// Two numbers at a time.
+    /// Two numbers at a time, without the lengths of arrays.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             tiles: [m_tiles, p_tiles],

@@ -5,7 +5,7 @@ use super::geometry::NhwcGeometry;
 use super::{WgmmaNhwcTile, supports_problem};
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
-use crate::scheme::TileSearch;
+use crate::scheme::search::{TileSearch, is_at_most};
 use crate::scheme::tensor_core::MMA_K;
 use crate::scheme::wgmma::WGMMA_M;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ pub(super) fn tiles_of(problem: &ConvProblem, gpu: &Gpu) -> Vec<(f64, WgmmaNhwcT
     in_order(groups.map(|group| space.tiles(group)).collect())
 }
 
-/// The fastest of [`tiles_of`], the first of equal ones, and some others in their order. None if no tile takes less than those that a search
-/// has, where each takes `before_us` more.
+/// Some of [`tiles_of`], in the same order: the fastest ones, if these take less than the best tile of a search or its limit, where each takes
+/// `before_us` more; and others. All of them if the search knows registers.
 pub(super) fn improving_tiles(
     problem: &ConvProblem,
     search: &TileSearch<'_>,
     before_us: f64,
 ) -> Vec<(f64, WgmmaNhwcTile)> {
-    // With the registers that the compiler allocated, more blocks may be resident than predicted.
+    // With the registers that the compiler allocated, more blocks may be resident than predicted, and launches may take less than their bound.
     if search.knows_registers() {
         return tiles_of(problem, search.gpu());
     }
@@ -60,8 +60,8 @@ pub(super) fn improving_tiles(
     let mut found = Vec::new();
     let mut best_us = f64::INFINITY;
     for (bound, group) in groups {
-        // Bounds are rounded otherwise than predictions, and an earlier tile may be as fast.
-        if bound * (1.0 - 1e-9) > best_us || !search.can_improve(before_us + bound) {
+        // Of equally fast tiles the first one wins, so a group whose bound is the best time is visited too.
+        if !is_at_most(bound, best_us) || !search.can_improve(before_us + bound) {
             break;
         }
         let tiles = space.tiles(group);
@@ -71,7 +71,7 @@ pub(super) fn improving_tiles(
     in_order(found)
 }
 
-/// The tiles of groups in an order that does not depend on that of the groups.
+/// The tiles of groups in an order that does not depend on that of the groups: of equally fast tiles the first one is chosen.
 fn in_order(groups: Vec<Vec<(f64, WgmmaNhwcTile)>>) -> Vec<(f64, WgmmaNhwcTile)> {
     let mut tiles: Vec<_> = groups.into_iter().flatten().collect();
     tiles.sort_unstable_by_key(|&(_, tile)| {
@@ -171,7 +171,8 @@ impl<'a> TileSpace<'a> {
                         warpgroups,
                         tn,
                         chunk_groups,
-                        stages: 1,
+                        // `with_stages` sets both.
+                        stages: 0,
                         input_stages: 0,
                         producers,
                         block_tiles,
@@ -184,7 +185,7 @@ impl<'a> TileSpace<'a> {
         found
     }
 
-    /// Adds the tiles with the numbers of `tile` other than stages.
+    /// Adds the tiles that differ from `tile` in their stages only.
     fn with_stages(&self, tile: WgmmaNhwcTile, found: &mut Vec<(f64, WgmmaNhwcTile)>) {
         let with = |stages, input_stages| {
             let tile = WgmmaNhwcTile {
@@ -230,13 +231,11 @@ fn block_tiles(problem: &ConvProblem, tiles: u32, tn: u32, gpu: &Gpu) -> Vec<u32
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{Format, Precision};
+    use crate::ir::{Epilogue, Format, Precision};
     use tdc_runtime::{ConvShape, Padding};
 
-    /// No tile is faster than the bound of tiles with other chunks, producers and stages, with clusters and without.
-    #[test]
-    fn bounds_are_not_above_predicted_times() {
-        let h200 = gpu("h200").unwrap();
+    /// Convolutions with clusters and without, with and without a residual, in all formats.
+    fn problems() -> Vec<ConvProblem> {
         let strided = ConvShape {
             stride: [2, 2],
             batch: 3,
@@ -249,30 +248,91 @@ mod tests {
                 ..ConvShape::new(256, 96, 14, 14, 3, 3)
             },
             ConvShape::new(512, 320, 7, 7, 1, 1),
+            ConvShape {
+                batch: 32,
+                ..ConvShape::new(64, 64, 28, 28, 1, 1)
+            },
         ];
         let formats = [
-            (Format::SPLIT_NHWC, Precision::Fp32),
-            (Format::FP16_NHWC, Precision::Fp16),
+            (Format::SPLIT_NHWC, Format::default(), Precision::Fp32),
+            (Format::SPLIT_NHWC, Format::SPLIT_NHWC, Precision::Fp32),
+            (Format::FP16_NHWC, Format::default(), Precision::Fp16),
+            (Format::FP16_NHWC, Format::FP16_NHWC, Precision::Fp16),
         ];
-        let (mut count, mut clusters) = (0, 0);
+        let mut problems = Vec::new();
         for shape in shapes {
-            for (input, precision) in formats {
-                let problem = ConvProblem {
-                    precision,
-                    input,
-                    ..ConvProblem::new(shape)
-                };
-                let space = TileSpace::new(&problem, h200).unwrap();
-                for group in space.groups() {
-                    let bound = space.least_us(group);
-                    for (us, tile) in space.tiles(group) {
-                        assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
-                        count += 1;
-                        clusters += usize::from(tile.cluster > 1);
-                    }
+            for (input, output, precision) in formats {
+                for residual in [false, true] {
+                    problems.push(ConvProblem {
+                        precision,
+                        input,
+                        output,
+                        epilogue: Epilogue {
+                            residual,
+                            ..Epilogue::default()
+                        },
+                        ..ConvProblem::new(shape)
+                    });
+                }
+            }
+        }
+        problems.retain(supports_problem);
+        assert!(problems.len() >= 16, "{}", problems.len());
+        problems
+    }
+
+    /// No tile is faster than the bound of tiles with other chunks, producers and stages.
+    #[test]
+    fn bounds_are_not_above_predicted_times() {
+        let h200 = gpu("h200").unwrap();
+        let (mut count, mut clusters, mut turns) = (0, 0, 0);
+        for problem in problems() {
+            let space = TileSpace::new(&problem, h200).unwrap();
+            for group in space.groups() {
+                let bound = space.least_us(group);
+                for (us, tile) in space.tiles(group) {
+                    assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
+                    count += 1;
+                    clusters += usize::from(tile.cluster > 1);
+                    let sizes = NhwcGeometry::new(&problem, tile, h200).unwrap();
+                    turns += usize::from(sizes.takes_turns());
                 }
             }
         }
         assert!(count > 1000 && clusters > 100, "{count}, {clusters}");
+        assert!(turns > 10, "{turns}");
+    }
+
+    /// The first of the fastest tiles is that of all tiles, if it is below the limit; with launches before it, too.
+    #[test]
+    fn the_fastest_tile_is_found() {
+        let h200 = gpu("h200").unwrap();
+        let first_of_fastest = |tiles: &[(f64, WgmmaNhwcTile)]| {
+            let mut best: Option<(f64, WgmmaNhwcTile)> = None;
+            for &(us, tile) in tiles {
+                if best.is_none_or(|(best_us, _)| us < best_us) {
+                    best = Some((us, tile));
+                }
+            }
+            best
+        };
+        let mut fewer = 0;
+        for problem in problems() {
+            let all = tiles_of(&problem, h200);
+            let best = first_of_fastest(&all);
+            let (best_us, _) = best.unwrap();
+            for before_us in [0.0, 2.0] {
+                for limit_us in [f64::INFINITY, before_us + best_us * 1.001] {
+                    let search = TileSearch::new(h200, &[], limit_us);
+                    let found = improving_tiles(&problem, &search, before_us);
+                    assert_eq!(first_of_fastest(&found), best, "{problem:?}");
+                    fewer += usize::from(2 * found.len() < all.len());
+                }
+            }
+            let search = TileSearch::new(h200, &[], 0.5 * best_us);
+            let found = improving_tiles(&problem, &search, best_us);
+            assert!(found.is_empty(), "{problem:?}");
+        }
+        assert!(fewer > 10, "{fewer}");
     }
 }

@@ -32,7 +32,7 @@ fn promoted_clocks(tn: u32, products: Products, gpu: &Gpu) -> f64 {
     gpu.cost_model().wgmma_nhwc(products).promoted_value * f64::from(tn) / 2.0
 }
 
-/// Clocks to store the outputs of a tile, or the part of a block of the cluster, and to read as many of a residual.
+/// Clocks to store the outputs of a tile, in a cluster those of one block, and to read as many of a residual if there is one.
 fn stored_clocks(problem: &ConvProblem, [rows, tn, cluster]: [u32; 3], gpu: &Gpu) -> f64 {
     let model = gpu.cost_model().wgmma_nhwc(products(problem.precision));
     let stored = f64::from(tn) * f64::from(rows) / f64::from(cluster);
@@ -63,8 +63,8 @@ impl TileGroup {
     /// A lower bound of the predicted times of its tiles, microseconds. `all_cells` are the cells of all images to the last output, and
     /// `dram_bytes` what the launch moves to and from device memory.
     ///
-    /// It follows the SM with the most blocks, whose products and stores take as long whether it holds several blocks at a time or not. At
-    /// most half of a tile's epilogue is hidden by copies; all of it if warpgroups take turns.
+    /// It follows the SM with the most blocks, whose products and stores take as long whether it holds several blocks at a time or not.
+    /// Copies hide at most half of a tile's epilogue; if warpgroups take turns, all of it may be hidden.
     pub(super) fn least_us(
         &self,
         problem: &ConvProblem,
